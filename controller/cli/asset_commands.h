@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/plan/config/assets.h"
 #include "controller/cli/globals.h"
 
 namespace titan::cli {
@@ -17,8 +18,8 @@ struct AssetsRequest {
   std::string revision = "main";
   bool all = false;
   std::vector<std::string> assets, include, exclude;
-  std::string local_dir = "assets/hf";  // The files go into a subfolder with the repository's name.
-  std::string endpoint, token_file;     // Empty: the environment's.
+  std::string local_dir = config::kDownloads;  // The files go into a subfolder with the repository's name.
+  std::string endpoint, token_file;            // Empty: the environment's.
   int parallel = 8;
   double piece_mib = 64;
   int retries = 8;

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/plan/config/assets.h"
 #include "common/plan/config/image_models.h"
-#include "controller/cli/asset_commands.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::cli {
@@ -66,24 +65,40 @@ std::optional<EncoderProblem> check_folder(const Encoder& encoder) {
   }
   return EncoderProblem{
       encoder.key, encoder.path,
-      absl::StrCat("no such folder, nor ", AssetsRequest().local_dir, "/", fs::path(encoder.path).filename().string()),
+      absl::StrCat("no such folder, nor ", config::kDownloads, "/", fs::path(encoder.path).filename().string()),
       absl::StrCat(get_command(encoder.path), "; if only the nodes have it, --no-file-checks skips this check")};
 }
 
-// Returns whether the path is a file, or a folder as diffusers writes it.
+// Returns whether the path is a file, or a folder with weights.
 bool holds_autoencoder(const fs::path& path) {
   std::error_code error;
-  return fs::is_regular_file(path, error) || (fs::is_regular_file(path / "config.json", error) && has_weights(path));
+  return fs::is_regular_file(path, error) || (fs::is_directory(path, error) && has_weights(path));
+}
+
+std::optional<EncoderProblem> check_autoencoder_name(const std::string& name) {
+  std::error_code error;
+  const std::string assets = config::assets_folder(), folder = fs::path(name).filename().string();
+  if (!assets.empty() && fs::is_directory(fs::path(assets) / folder, error)) return std::nullopt;
+  return EncoderProblem{"encoder.autoencoder_path", name,
+                        absl::StrCat("no such folder, nor ", config::kDownloads, "/", folder),
+                        absl::StrCat(get_command(name + " --include ae.safetensors"),
+                                     "; if only the nodes have it, --no-file-checks skips this check")};
 }
 
 std::optional<EncoderProblem> check_autoencoder(const std::string& path) {
   const std::string key = "encoder.autoencoder_path";
+  std::error_code error;
   if (holds_autoencoder(path)) return std::nullopt;
+  if (fs::is_directory(path, error)) {
+    return EncoderProblem{key, path, "the folder holds no weights (*.safetensors)",
+                          "name the file or folder of an autoencoder"};
+  }
+  const bool bundled = config::is_bundled_encoder(path);
+  if (!bundled && config::names_autoencoder_repository(path)) return check_autoencoder_name(path);
   const std::string remedy =
-      config::is_bundled_encoder(path)
-          ? get_command(path)
-          : absl::StrCat("it is ae.safetensors of FLUX.1: ",
-                         get_command("black-forest-labs/FLUX.1-schnell --include ae.safetensors"));
+      bundled ? get_command(path)
+              : absl::StrCat("it is ae.safetensors of FLUX.1: ",
+                             get_command("black-forest-labs/FLUX.1-schnell --include ae.safetensors"));
   if (!config::means_assets(key, path)) return EncoderProblem{key, path, "no such file", remedy, /*is_missing=*/true};
   const std::string assets = config::assets_folder();
   const std::string asset = config::autoencoder_asset(path);
@@ -95,7 +110,7 @@ std::optional<EncoderProblem> check_autoencoder(const std::string& path) {
 
 std::vector<EncoderProblem> check_encoders(const config::JobConfig& config) {
   std::vector<EncoderProblem> problems;
-  if (config.training.test_mode) return problems;
+  if (config.training.test_mode || !config::uses_encoders(config)) return problems;
   for (const Encoder& encoder :
        {Encoder{"encoder.t5_encoder", config.encoder.t5_encoder, {"t5"}},
         Encoder{"encoder.clip_encoder", config.encoder.clip_encoder, {"clip_text_model", "clip"}}}) {
@@ -103,16 +118,6 @@ std::vector<EncoderProblem> check_encoders(const config::JobConfig& config) {
   }
   if (auto problem = check_autoencoder(config.encoder.autoencoder_path)) problems.push_back(*std::move(problem));
   return problems;
-}
-
-std::string downloaded_encoder(const std::string& repository) {
-  if (!config::is_repository_name(repository)) return "";
-  std::error_code error;
-  const fs::path download = fs::path(AssetsRequest().local_dir) / fs::path(repository).filename();
-  for (const fs::path& place : {fs::path(repository), download}) {
-    if (fs::is_directory(place, error)) return place.string();
-  }
-  return "";
 }
 
 }  // namespace titan::cli

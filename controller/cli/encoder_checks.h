@@ -1,6 +1,6 @@
 #pragma once
 
-// Checks the folders of flux's encoders and the autoencoder's file, and finds downloaded encoders by name.
+// Checks the folders of flux's encoders and the autoencoder's file or folder.
 
 #include <string>
 #include <vector>
@@ -18,11 +18,7 @@ struct EncoderProblem {
 };
 
 // Checks that the encoders exist, are of the kind that their key names and have weights, as far as one can tell without
-// reading these. Nothing with training.test_mode, whose encoders have random weights.
+// reading these. Nothing if the job uses no encoders, or those of training.test_mode, which have random weights.
 std::vector<EncoderProblem> check_encoders(const config::JobConfig& config);
-
-// Returns the folder of an encoder that is named "ORG/NAME": the one of this name in the working folder if it exists,
-// else assets/hf/NAME, where titanctl assets get puts it. Returns "" when neither exists, and for other names.
-std::string downloaded_encoder(const std::string& repository);
 
 }  // namespace titan::cli

@@ -17,7 +17,6 @@
 #include "common/plan/config/load.h"
 #include "common/plan/config/model_kind.h"
 #include "common/plan/config/validate.h"
-#include "controller/cli/encoder_checks.h"
 #include "controller/cli/preflight.h"
 #include "controller/cli/terminal.h"
 #include "nlohmann/json.hpp"
@@ -73,17 +72,8 @@ absl::StatusOr<config::LoadedConfig> load(const Source& source, const std::strin
   return *std::move(loaded);
 }
 
-// Replaces names of encoders by the folders that hold them on this machine.
-void find_encoders(config::JobConfig& config) {
-  if (config::kind_of(config.model) != config::ModelKind::kTextToImage) return;
-  for (std::string* const encoder : {&config.encoder.t5_encoder, &config.encoder.clip_encoder}) {
-    const std::string folder = downloaded_encoder(*encoder);
-    if (!folder.empty()) *encoder = fs::absolute(folder).lexically_normal().string();
-  }
-}
-
 void make_paths_absolute(config::JobConfig& config) {
-  find_encoders(config);
+  if (config::kind_of(config.model) == config::ModelKind::kTextToImage) config::find_downloads(config.encoder);
   config::visit_paths(config, [](const std::string& key, std::string& path) {
     std::error_code error;
     if (config::means_assets(key, path) && !fs::exists(path, error)) return;

@@ -45,6 +45,13 @@ void resolve_images(JobConfig& config) {
   resolve(config.validation.dataset, config.validation.dataset_path);
 }
 
+// Returns what a folder of a repository has of an autoencoder: its file, or its folder of diffusers.
+fs::path autoencoder_in(const fs::path& folder) {
+  std::error_code error;
+  if (fs::is_regular_file(folder / "ae.safetensors", error)) return folder / "ae.safetensors";
+  return fs::is_directory(folder / "vae", error) ? folder / "vae" : folder;
+}
+
 // A folder that exists comes before the installation's.
 void resolve_encoders(const fs::path& assets, EncoderSection& encoder) {
   std::error_code error;
@@ -52,6 +59,10 @@ void resolve_encoders(const fs::path& assets, EncoderSection& encoder) {
     if (!is_repository_name(*path) || fs::exists(*path, error)) continue;
     const fs::path own = assets / fs::path(*path).filename();
     if (fs::is_directory(own, error)) *path = own.string();
+  }
+  if (std::string& name = encoder.autoencoder_path; names_autoencoder_repository(name) && !fs::exists(name, error)) {
+    const fs::path own = assets / fs::path(name).filename();
+    if (fs::is_directory(own, error)) name = autoencoder_in(own).string();
   }
   if (means_assets("encoder.autoencoder_path", encoder.autoencoder_path) &&
       !fs::exists(encoder.autoencoder_path, error)) {
@@ -100,6 +111,23 @@ std::string assets_folder() {
     if (fs::is_directory(assets, error)) return assets.string();
   }
   return "";
+}
+
+void find_downloads(EncoderSection& encoder) {
+  const auto folder_of = [](const std::string& repository) -> fs::path {
+    std::error_code error;
+    for (const fs::path& place : {fs::path(repository), fs::path(kDownloads) / fs::path(repository).filename()}) {
+      if (fs::is_directory(place, error)) return fs::absolute(place).lexically_normal();
+    }
+    return {};
+  };
+  for (std::string* const path : {&encoder.t5_encoder, &encoder.clip_encoder}) {
+    if (!is_repository_name(*path)) continue;
+    if (const fs::path folder = folder_of(*path); !folder.empty()) *path = folder.string();
+  }
+  if (!names_autoencoder_repository(encoder.autoencoder_path)) return;
+  if (const fs::path folder = folder_of(encoder.autoencoder_path); !folder.empty())
+    encoder.autoencoder_path = autoencoder_in(folder).string();
 }
 
 void resolve_assets(JobConfig& config) {

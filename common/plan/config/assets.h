@@ -40,9 +40,17 @@ std::string autoencoder_asset(const std::string& path);
 // names the installation's small autoencoder. It means the file of each node's own installation, unless it exists.
 bool means_assets(std::string_view key, const std::string& path);
 
+// Where titanctl assets get puts a repository: {kDownloads}/NAME in the working folder.
+inline constexpr char kDownloads[] = "assets/hf";
+
+// Replaces names of repositories in [encoder] by what the working folder has of them: a folder of the whole name
+// "ORG/NAME", or else {kDownloads}/NAME. Of an autoencoder's repository it is the file ae.safetensors, or else the
+// folder "vae" of a pipeline of diffusers. Names without either stay.
+void find_downloads(EncoderSection& encoder);
+
 // Fills in defaults from assets_folder(): model.hf_assets_path and encoder.autoencoder_path when they mean the assets,
-// encoders that are names, and the dataset_path of bundled datasets; c4 and other datasets of images are read from a
-// hub. The rank calls this, so every node uses its local installation.
+// encoders and an autoencoder that are names, and the dataset_path of bundled datasets; c4 and other datasets of images
+// are read from a hub. The rank calls this, so every node uses its local installation.
 void resolve_assets(JobConfig& config);
 
 }  // namespace titan::config

@@ -80,7 +80,9 @@ std::vector<Field> fields_of(EncoderSection& c) {
             "titan/t5-tiny, titan/clip-tiny and titan/autoencoder-tiny are in the installation, for examples"),
       Field("clip_encoder", c.clip_encoder, "CLIP that encodes captions: a folder or a name, likewise"),
       Field("autoencoder_path", c.autoencoder_path,
-            "Autoencoder: the file ae.safetensors, or a folder with config.json and weights as diffusers writes them")
+            "Autoencoder: the file ae.safetensors, a folder with config.json and weights as diffusers writes them, or "
+            "the "
+            "name of a repository that titanctl assets get has downloaded")
           .is_path(),
       Field("max_t5_encoding_len", c.max_t5_encoding_len, "Length of T5's encodings: captions are cut or padded to it")
           .in("tokens")

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/io/hub/names.h"
@@ -32,6 +33,22 @@ bool is_repository_name(const std::string& encoder) {
   constexpr std::string_view kPathStarts = "/.~$";
   if (encoder.empty() || kPathStarts.find(encoder.front()) != kPathStarts.npos) return false;
   return std::count(encoder.begin(), encoder.end(), '/') == 1 && hub::parse_repo(hub::RepoKind::kModel, encoder).ok();
+}
+
+bool reads_encodings(const JobConfig& config) {
+  return config.training.dataloader.format == "encodings" ||
+         (config.validation.enable && config.validation.dataloader.format == "encodings");
+}
+
+bool uses_encoders(const JobConfig& config) {
+  const ValidationSection& validation = config.validation;
+  if (kind_of(config.model) != ModelKind::kTextToImage) return false;
+  if (config.training.dataloader.format != "encodings") return true;
+  return validation.enable && (validation.dataloader.format != "encodings" || validation.save_img_count != 0);
+}
+
+bool names_autoencoder_repository(const std::string& path) {
+  return !absl::EndsWith(path, ".safetensors") && is_repository_name(path);
 }
 
 std::vector<std::string> image_warnings(const JobConfig& config) {
@@ -106,6 +123,10 @@ void check_image_data(Checker& check, const std::string& section, const std::str
     check.fail(key, settings.format, absl::StrCat("holds encodings of flux's encoders, but the model is ", model.name),
                "use auto, webdataset, image_folder or parquet_images");
   }
+  if (settings.format == "encodings" && (!path.has_value() || hub::is_hub_path(*path))) {
+    check.fail(key, settings.format, "stored encodings are read from a folder or an object store",
+               absl::StrCat("set ", section, ".dataset_path to the folder that titan-data encode-images wrote"));
+  }
   refuse_text_settings(check, section, settings);
 }
 
@@ -169,7 +190,8 @@ void check_encoder_names(Checker& check) {
   };
   look("encoder.t5_encoder", encoder.t5_encoder, "set it to a folder, or to google/t5-v1_1-xxl");
   look("encoder.clip_encoder", encoder.clip_encoder, "set it to a folder, or to openai/clip-vit-large-patch14");
-  look("encoder.autoencoder_path", encoder.autoencoder_path, "set it to the file ae.safetensors of FLUX.1");
+  look("encoder.autoencoder_path", encoder.autoencoder_path,
+       "set it to the file ae.safetensors of FLUX.1, or to black-forest-labs/FLUX.1-schnell");
 }
 
 // Limit of a microbatch's pixel values: 64 GiB of float32.
@@ -247,10 +269,6 @@ void refuse_for_flux(Checker& check) {
     check.fail("optimizer.qk_clip", config.optimizer.qk_clip,
                "has no effect on flux, which norms every query and key head", kLeaveOut);
   }
-  if (config.training.dataloader.format == "encodings") {
-    check.fail("training.dataloader.format", config.training.dataloader.format, "stored encodings: not supported yet",
-               "use auto, with the images themselves");
-  }
   if (config.validation.enable && config.validation.save_img_count != 0 &&
       config.parallelism.pipeline_parallel_degree > 1) {
     check.fail("validation.save_img_count", config.validation.save_img_count,
@@ -284,7 +302,7 @@ void check_images(Checker& check) {
   }
   check_image_sizes(check);
   check_contexts(check);
-  check_encoder_names(check);
+  if (uses_encoders(config)) check_encoder_names(check);
   refuse_for_flux(check);
 }
 

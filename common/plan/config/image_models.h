@@ -28,6 +28,15 @@ std::string hub_path_of_images(std::string_view dataset);
 // folder may look the same: one that exists comes first, as in Hugging Face's libraries.
 bool is_repository_name(const std::string& encoder);
 
+// Returns whether some data of the job is stored encodings (titan-data encode-images).
+bool reads_encodings(const JobConfig& config);
+// Returns whether the job needs flux's encoders: for images, or to generate images in validations. A job whose data is
+// all stored encodings does not.
+bool uses_encoders(const JobConfig& config);
+
+// The same for encoder.autoencoder_path, which is a file, a folder or a name.
+bool names_autoencoder_repository(const std::string& path);
+
 // Returns warnings about settings of image models that work, but are seldom intended.
 std::vector<std::string> image_warnings(const JobConfig& config);
 

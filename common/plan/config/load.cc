@@ -202,7 +202,8 @@ void visit_paths(JobConfig& config, const std::function<void(const std::string& 
   };
   encoder("encoder.t5_encoder", config.encoder.t5_encoder);
   encoder("encoder.clip_encoder", config.encoder.clip_encoder);
-  required("encoder.autoencoder_path", config.encoder.autoencoder_path);
+  if (!names_autoencoder_repository(config.encoder.autoencoder_path))
+    required("encoder.autoencoder_path", config.encoder.autoencoder_path);
   // The default is a file of a torchtitan checkout, which a training does not need.
   if (config.inference.prompts_path != InferenceSection{}.prompts_path)
     required("inference.prompts_path", config.inference.prompts_path);

@@ -122,12 +122,41 @@ TEST_F(EncoderChecksTest, AcceptsAFolderAsAutoencoder) {
 }
 
 TEST_F(EncoderChecksTest, FindsDownloadsByName) {
-  EXPECT_EQ(downloaded_encoder("google/t5-v1_1-xxl"), "");
+  const auto found = [this](const std::string& t5, const std::string& autoencoder) {
+    config::EncoderSection encoders{.t5_encoder = t5, .autoencoder_path = autoencoder};
+    config::find_downloads(encoders);
+    const auto relative = [](const std::string& path) {
+      return std::filesystem::path(path).lexically_proximate(std::filesystem::current_path()).string();
+    };
+    return std::pair(t5 == encoders.t5_encoder ? "" : relative(encoders.t5_encoder),
+                     autoencoder == encoders.autoencoder_path ? "" : relative(encoders.autoencoder_path));
+  };
+  const std::string t5 = "google/t5-v1_1-xxl", flux = "black-forest-labs/FLUX.1-schnell";
+  EXPECT_EQ(found(t5, flux), std::pair(std::string(), std::string()));
   encoder("assets/hf/t5-v1_1-xxl", "{}");
-  EXPECT_EQ(downloaded_encoder("google/t5-v1_1-xxl"), "assets/hf/t5-v1_1-xxl");
+  write("assets/hf/FLUX.1-schnell/vae/config.json", "{}");
+  EXPECT_EQ(found(t5, flux),
+            std::pair(std::string("assets/hf/t5-v1_1-xxl"), std::string("assets/hf/FLUX.1-schnell/vae")));
   encoder("google/t5-v1_1-xxl", "{}");
-  EXPECT_EQ(downloaded_encoder("google/t5-v1_1-xxl"), "google/t5-v1_1-xxl");
-  EXPECT_EQ(downloaded_encoder("/google/t5-v1_1-xxl"), "");
+  write("assets/hf/FLUX.1-schnell/ae.safetensors", "");
+  EXPECT_EQ(found(t5, flux), std::pair(t5, std::string("assets/hf/FLUX.1-schnell/ae.safetensors")));
+  EXPECT_EQ(found("/google/t5-v1_1-xxl", "FLUX.1-schnell/ae.safetensors"), std::pair(std::string(), std::string()));
+}
+
+// An autoencoder may be a folder, or a repository's name; a job whose data is stored encodings needs no encoders.
+TEST_F(EncoderChecksTest, AcceptsFoldersAndNamesOfAutoencoders) {
+  config_.encoder.autoencoder_path = "black-forest-labs/FLUX.1-schnell";
+  EXPECT_THAT(
+      check_encoders(config_),
+      ElementsAre(Field(&EncoderProblem::remedy, HasSubstr("titanctl assets get black-forest-labs/FLUX.1-schnell"))));
+  config_.encoder.autoencoder_path = encoder("ae", "{}");
+  EXPECT_THAT(check_encoders(config_), IsEmpty());
+  config_.encoder = {.t5_encoder = "/missing", .clip_encoder = "/missing", .autoencoder_path = "/missing"};
+  EXPECT_EQ(check_encoders(config_).size(), 3u);
+  config_.training.dataloader.format = "encodings";
+  EXPECT_THAT(check_encoders(config_), IsEmpty());
+  config_.validation.enable = true;
+  EXPECT_EQ(check_encoders(config_).size(), 3u);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iostream>
 #include <sstream>
+#include <string_view>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -21,6 +22,7 @@
 #include "worker/rank/tools/generate/pictures.h"
 #include "worker/rank/tools/generate/rank_model.h"
 #include "worker/rank/tools/generate/text.h"
+#include "worker/rank/tools/images/encode_images.h"
 
 namespace {
 
@@ -397,6 +399,9 @@ absl::Status run(Arguments& a) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // titan-data, which does not link LibTorch, starts this program for its command.
+  if (argc > 1 && std::string_view(argv[1]) == "encode-images")
+    return titan::tools::encode_images_main(argc - 1, argv + 1);
   CLI::App app{
       "Continues texts, or makes pictures of prompts, with a model from any of its checkpoints. No job needs to "
       "run.\n\n"

@@ -156,7 +156,7 @@ TEST(StepReportTest, TwoReductionsForAnyWorldSize) {
       EXPECT_DOUBLE_EQ(summary.max_loss, -1);
       const comm::LedgerCounts sent = self.ledger.counts();
       ASSERT_EQ(sent.size(), 1u);
-      EXPECT_EQ(sent.at("world/all_reduce"), (comm::LedgerEntry{2, 48}));
+      EXPECT_EQ(sent.at("world/all_reduce"), (comm::LedgerEntry{2, 56}));
     });
   }
 }

@@ -47,6 +47,14 @@ struct SourceProgress {
   int64_t passes = 0;  // Times that its documents were read to the end.
 };
 
+// The cost of reading and decoding ahead of the step on this rank, since the last call that returned it.
+struct ReadingCost {
+  double rows_per_second = 0;  // Rows that next() returned.
+  double waited_percent = 0;   // Share of the time that next() waited. Near 0: the reading is ahead of the step.
+  double busy_threads = 0;     // Mean number of threads that read and decoded.
+  int64_t rows_ready = 0;      // Rows that are ready now.
+};
+
 // Batches of one data-parallel rank, in an order that does not depend on how many batches are prepared ahead.
 class BatchSource {
  public:
@@ -77,8 +85,25 @@ class BatchSource {
   virtual std::optional<double> take_padding() { return std::nullopt; }
 
   // Returns the warnings since the last call, such as unusable rows, each once. In order "global" the same on every
-  // rank.
+  // rank, if warns_alike().
   virtual std::vector<std::string> take_warnings() { return {}; }
+  // Returns whether all ranks read all rows, and so find the same unusable ones; else each finds those of its rows.
+  virtual bool warns_alike() const { return true; }
+
+  // For data whose ranks do not warn alike: returns how many rows of this rank were unusable in the pass of state(),
+  // since the pass began or since the last restore(). Call it between batches.
+  virtual int64_t own_unusable() const { return 0; }
+  // Takes the sum of own_unusable() over the data-parallel ranks, for state(). Returns InvalidArgument, on every rank
+  // alike, if there are more than the data's limit allows.
+  virtual absl::Status set_unusable(int64_t of_all_ranks) {
+    (void)of_all_ranks;
+    return absl::OkStatus();
+  }
+  // Returns the number of unusable rows of all ranks in the pass, as of the last set_unusable(); no value where ranks
+  // warn alike.
+  virtual std::optional<int64_t> unusable() const { return std::nullopt; }
+  // Returns no value if the source does not measure it.
+  virtual std::optional<ReadingCost> take_reading_cost() { return std::nullopt; }
 };
 
 }  // namespace titan::data

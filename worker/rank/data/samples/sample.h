@@ -11,16 +11,18 @@
 
 namespace titan::data {
 
-// An image or a text of a sample.
+// An image, a text or a stored encoding of a sample.
 struct SamplePart {
-  enum class Kind { kImage, kText };
+  enum class Kind { kImage, kText, kTensor };
   Kind kind = Kind::kText;
-  std::string bytes;  // An image as it is encoded in the file (JPEG, PNG or WebP); a text in UTF-8.
+  // An image as it is encoded in the file (JPEG, PNG or WebP); a text in UTF-8; a tensor's numbers, little-endian.
+  std::string bytes;
 
   bool operator==(const SamplePart&) const = default;
 };
 
-// Images and texts in reading order. A sample with a caption is one image, then one text.
+// Images and texts in reading order. A sample with a caption is one image, then one text; a stored one is its tensors
+// (encodings_manifest.h), then its text.
 struct Sample {
   std::string key;   // Its name in its file: "000000012".
   std::string name;  // Its name in messages: "shard-0001.tar: 000000012".

@@ -52,6 +52,8 @@ absl::StatusOr<std::unique_ptr<SampleFile>> SampleFile::open(const std::string& 
     case SampleFormat::kParquet:
       if (kind.remote != nullptr || is_object(path)) return not_from(path, "Parquet with images");
       return open_parquet_samples(path, kind);
+    case SampleFormat::kEncodings:
+      return open_encodings(path, kind);
   }
   return absl::InvalidArgumentError(absl::StrCat(path, ": the format of its samples is not known"));
 }

@@ -19,12 +19,14 @@ namespace titan::data {
 
 // kWebDataset: a tar archive (tar_samples.cc). kFolder: a folder of images with captions next to them, or its
 // metadata.jsonl (folder_samples.cc, metadata_samples.cc). kParquet: columns of images and captions
-// (parquet_samples.cc).
-enum class SampleFormat { kAuto, kWebDataset, kFolder, kParquet };
+// (parquet_samples.cc). kEncodings: stored encodings of images and captions (encoding_samples.cc).
+enum class SampleFormat { kAuto, kWebDataset, kFolder, kParquet, kEncodings };
 
 // kCaption: an image and its caption. kInterleaved: lists "images" and "texts" of one length, in which each place has
 // either an image or a text, as in OBELICS.
 enum class SampleLayout { kCaption, kInterleaved };
+
+struct EncodingsManifest;
 
 // Describes how files are read as samples.
 struct SampleKind {
@@ -33,7 +35,8 @@ struct SampleKind {
   std::string image_key = {};       // Parquet: the column of images; empty: "image", or else "jpg".
   std::string caption_key = {};     // Key or column of captions; empty: the first there is of "caption", "text", "txt".
   storage::Files* files = nullptr;  // Opens local files and s3:// (s3::all_files); null: the machine's files only.
-  std::shared_ptr<data_files::RemoteFiles> remote = nullptr;  // Reads the files from a hub; null: `files` does.
+  std::shared_ptr<data_files::RemoteFiles> remote = nullptr;     // Reads the files from a hub; null: `files` does.
+  std::shared_ptr<const EncodingsManifest> encodings = nullptr;  // kEncodings: describes all files.
 };
 
 // A file of samples. Thread-safe.
@@ -64,6 +67,7 @@ absl::StatusOr<std::unique_ptr<SampleFile>> open_folder(const std::string& path,
 absl::StatusOr<std::unique_ptr<SampleFile>> open_metadata(const std::string& path, const SampleKind& kind,
                                                           IndexStore& store);
 absl::StatusOr<std::unique_ptr<SampleFile>> open_parquet_samples(const std::string& path, const SampleKind& kind);
+absl::StatusOr<std::unique_ptr<SampleFile>> open_encodings(const std::string& path, const SampleKind& kind);
 
 // Returns whether the format's files have an index in an IndexStore.
 bool has_index(const std::string& path, const SampleKind& kind);

@@ -12,6 +12,7 @@
 #include "common/base/text/home.h"
 #include "common/base/text/nearest.h"
 #include "common/io/data_files/foreign_files.h"
+#include "worker/rank/data/samples/encodings_manifest.h"
 
 namespace titan::data {
 namespace {
@@ -44,6 +45,8 @@ const char* expected(SampleFormat format) {
       return "*.parquet file";
     case SampleFormat::kFolder:
       return "image (*.jpg, *.jpeg, *.png, *.webp) and no metadata.jsonl";
+    case SampleFormat::kEncodings:
+      return kEncodingsManifest;
     case SampleFormat::kAuto:
       break;
   }
@@ -102,6 +105,8 @@ const NamedSamples* find_named_samples(std::string_view name) {
 }
 
 absl::StatusOr<const NamedSamples*> named_samples_or_error(const std::string& name) {
+  static const NamedSamples unnamed = {kUnnamedSamples, "", "", SampleFormat::kAuto, SampleLayout::kCaption};
+  if (name == kUnnamedSamples) return &unnamed;
   if (const NamedSamples* found = find_named_samples(name)) return found;
   std::vector<std::string> known;
   for (const NamedSamples& one : named_samples()) known.push_back(one.name);
@@ -137,6 +142,12 @@ absl::StatusOr<SampleFiles> choose_sample_files(const std::string& path, const d
     found.files = files_of(path, listed, candidate);
   }
   if (found.files.empty()) {
+    const bool encoded = std::any_of(listed.files.begin(), listed.files.end(),
+                                     [](const std::string& file) { return file_name(file) == kEncodingsManifest; });
+    if (encoded) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("dataset_path ", path, ": holds stored encodings: set dataloader.format to encodings"));
+    }
     return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": holds no ", expected(format)));
   }
   const auto compressed = std::find_if(found.files.begin(), found.files.end(), is_compressed_tar);
@@ -156,7 +167,7 @@ void keep_split(const NamedSamples& dataset, const std::string& path, SampleFile
   found.kind.layout = dataset.layout;
   std::vector<std::string> chosen;
   for (const std::string& file : found.files) {
-    if (has_word(file, dataset.split)) chosen.push_back(file);
+    if (!std::string_view(dataset.split).empty() && has_word(file, dataset.split)) chosen.push_back(file);
   }
   if (chosen.empty()) {
     found.warning = data_files::other_splits_warning(path, found.files);
@@ -177,6 +188,17 @@ absl::StatusOr<SampleFiles> sample_dataset_files(const std::string& dataset, con
   }
   TITAN_ASSIGN_OR_RETURN(SampleFiles found, find_sample_files(path, format, files));
   keep_split(*named, path, found);
+  return found;
+}
+
+absl::StatusOr<SampleFiles> find_encodings(const std::string& path, storage::Files& files) {
+  const std::string folder = text::expand_home(path);
+  TITAN_ASSIGN_OR_RETURN(EncodingsManifest manifest, read_encodings_manifest(files, folder));
+  SampleFiles found{.kind = {.format = SampleFormat::kEncodings, .files = &files}};
+  for (const EncodingsManifest::Shard& shard : manifest.shards) {
+    if (shard.samples > 0) found.files.push_back(storage::join_path(folder, shard.name));
+  }
+  found.kind.encodings = std::make_shared<const EncodingsManifest>(std::move(manifest));
   return found;
 }
 

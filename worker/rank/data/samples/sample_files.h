@@ -28,13 +28,17 @@ struct NamedSamples {
 // Returns the named datasets: cc12m-wds, cc12m-test, coco-validation, shapes and shapes_validation of the image models;
 // cc12m and obelics of the vision-language models.
 const std::vector<NamedSamples>& named_samples();
+// The name of a user's own samples, images with captions in any format. No job can name it.
+inline constexpr char kUnnamedSamples[] = "";
+
 // Returns null if there is none of that name.
 const NamedSamples* find_named_samples(std::string_view name);
 
-// Errors: InvalidArgument for a name that does not exist (with the nearest, and all names).
+// Accepts kUnnamedSamples, too. Errors: InvalidArgument for a name that does not exist (with the nearest, and all
+// names).
 absl::StatusOr<const NamedSamples*> named_samples_or_error(const std::string& name);
 
-// Convert to and from the values of training.dataloader.format: "webdataset", "imagefolder", "parquet", "auto".
+// Convert to and from names of formats: "webdataset", "imagefolder", "parquet", "auto".
 const char* name(SampleFormat format);
 std::optional<SampleFormat> sample_format_from_name(std::string_view name);
 
@@ -62,6 +66,10 @@ absl::StatusOr<SampleFiles> find_sample_files(const std::string& path, SampleFor
 absl::StatusOr<SampleFiles> sample_dataset_files(const std::string& dataset, const std::string& path,
                                                  SampleFormat format = SampleFormat::kAuto,
                                                  storage::Files* files = nullptr);
+
+// Finds the shards of a dataset of stored encodings in a folder, "s3://BUCKET/FOLDER" included. Errors: those of
+// read_encodings_manifest().
+absl::StatusOr<SampleFiles> find_encodings(const std::string& path, storage::Files& files);
 
 // Leaves the files of a named dataset's split, if there are any, and sets its layout. Adds a warning about held-out
 // files of a dataset without a split.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
+#include "common/base/text/quantities.h"
 #include "common/io/data_files/check_files.h"
 
 namespace titan::data {
@@ -187,7 +188,8 @@ absl::Status SampleRows::note_skipped(const SampleRow& row) {
     bad_samples_ = 0;
   }
   ++bad_samples_;
-  const int64_t before = row.place.pass == start_.next.pass ? start_.bad_samples : 0;
+  last_skipped_ = row.skipped;
+  const int64_t before = bad_before(row.place.pass);
   if (before + bad_samples_ > options_.max_bad_samples) {
     return too_many_bad_samples(row.skipped, before + bad_samples_, options_.max_bad_samples);
   }
@@ -200,7 +202,7 @@ absl::Status SampleRows::note_skipped(const SampleRow& row) {
 SampleCursor SampleRows::cursor() const {
   const int64_t rows = returned_ / options_.batch * options_.batch * options_.dp_size;
   SampleCursor cursor{.next = order_.place(order_.number(start_.next) + rows)};
-  cursor.bad_samples = own_bad_samples() + (cursor.next.pass == start_.next.pass ? start_.bad_samples : 0);
+  cursor.bad_samples = bad_before(cursor.next.pass) + bad_of_all_.value_or(own_bad_samples());
   return cursor;
 }
 
@@ -209,11 +211,25 @@ int64_t SampleRows::own_bad_samples() const {
   return order_.place(order_.number(start_.next) + rows).pass == bad_pass_ ? bad_samples_ : 0;
 }
 
+absl::Status SampleRows::set_bad_samples(int64_t of_all_ranks) {
+  bad_of_all_ = of_all_ranks;
+  const int64_t all = bad_samples();
+  if (all <= options_.max_bad_samples) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      counted(all, "unusable sample"), " of all ranks in the pass, more than dataloader.max_bad_samples = ",
+      options_.max_bad_samples, last_skipped_.empty() ? "" : absl::StrCat("; this rank's last: ", last_skipped_)));
+}
+
+int64_t SampleRows::bad_samples() const { return cursor().bad_samples; }
+
+int64_t SampleRows::bad_before(int64_t pass) const { return pass == start_.next.pass ? start_.bad_samples : 0; }
+
 void SampleRows::seek(const SampleCursor& cursor) {
   stop_threads();
   start_ = cursor;
   returned_ = bad_samples_ = named_ = 0;
   bad_pass_ = named_pass_ = cursor.next.pass;
+  bad_of_all_.reset();
   failed_ = absl::OkStatus();
   warnings_.clear();
 }

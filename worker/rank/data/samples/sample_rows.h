@@ -7,6 +7,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,6 +43,9 @@ struct SampleRow {
 // name of a sample and why it was skipped.
 absl::Status too_many_bad_samples(const std::string& skipped, int64_t number, int64_t most);
 
+// SampleRows::Options::max_bad_samples of a reader without a limit.
+inline constexpr int64_t kAnyNumber = std::numeric_limits<int64_t>::max();
+
 // The cost of the reading since the last call of take_progress().
 struct SampleProgress {
   int64_t rows = 0;           // Returned by next().
@@ -64,7 +68,7 @@ class SampleRows {
     int dp_rank = 0, dp_size = 1;
     bool loop = true;  // Starts again at the end. Training always does.
     // More skipped samples in a pass fail the job. A rank knows its own, and those of all ranks before the last seek();
-    // the caller that adds up own_bad_samples() also compares the sum.
+    // set_bad_samples() compares the sum over ranks.
     int64_t max_bad_samples = 100;
     int threads = 4;          // 0: next() reads and decodes.
     int64_t look_ahead = 64;  // Rows that are prepared or ready at once, at most.
@@ -87,13 +91,18 @@ class SampleRows {
   absl::StatusOr<std::optional<SampleRow>> next();
 
   // Returns the place after the last whole microbatch that next() returned, regardless of the look-ahead: the same on
-  // every rank and valid for any dp_size, but for `bad_samples`, which has only this rank's skipped samples since the
-  // last seek(). With several ranks, add up own_bad_samples() of all, and set it to that sum plus that of the cursor of
-  // the last seek() if it was in the same pass.
+  // every rank and valid for any dp_size. Its `bad_samples` are those of all ranks if set_bad_samples() was called at
+  // this place, else only this rank's.
   SampleCursor cursor() const;
   // Returns how many samples this rank skipped in the pass of cursor(), since it began or since the last seek(). They
   // are those of returned rows. Like cursor(), call it between microbatches.
   int64_t own_bad_samples() const;
+  // Takes the sum of own_bad_samples() over the data-parallel ranks. Returns InvalidArgument if it is beyond
+  // max_bad_samples, with those before the last seek(); so all ranks fail at the same place. Without this call a rank
+  // compares only its own.
+  absl::Status set_bad_samples(int64_t of_all_ranks);
+  // Returns the skipped samples of all ranks in the pass, as of the last set_bad_samples().
+  int64_t bad_samples() const;
   // Moves to a place and forgets earlier errors.
   void seek(const SampleCursor& cursor);
 
@@ -119,6 +128,8 @@ class SampleRows {
   absl::Status attempt(int64_t attempt, Prepared& prepared, std::string& problem);
   Prepared take();
   absl::Status note_skipped(const SampleRow& row);
+  // Returns the skipped samples of a pass before the last seek().
+  int64_t bad_before(int64_t pass) const;
   void run();
   bool may_begin() const TITAN_REQUIRES(mutex_);
   void start_threads() TITAN_REQUIRES(mutex_);
@@ -134,8 +145,10 @@ class SampleRows {
   absl::Status failed_;      // The error that next() returns from now on.
   int64_t bad_samples_ = 0;  // Own, in pass bad_pass_.
   int64_t bad_pass_ = 0;
-  int64_t named_ = 0;       // Skipped samples that were named in warnings.
-  int64_t named_pass_ = 0;  // They are named in the first pass only.
+  std::optional<int64_t> bad_of_all_;  // set_bad_samples() since the last seek().
+  std::string last_skipped_;           // Own.
+  int64_t named_ = 0;                  // Skipped samples that were named in warnings.
+  int64_t named_pass_ = 0;             // They are named in the first pass only.
   std::vector<std::string> warnings_;
   double progress_began_ = 0, waited_ = 0;
   int64_t rows_ = 0;  // Since the last take_progress().

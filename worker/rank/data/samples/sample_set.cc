@@ -10,6 +10,7 @@
 #include "common/base/text/quantities.h"
 #include "common/io/storage/crc32c.h"
 #include "worker/rank/data/documents/permutation.h"
+#include "worker/rank/data/samples/encodings_manifest.h"
 
 namespace titan::data {
 
@@ -52,6 +53,10 @@ absl::Status SampleSet::count_files() {
 
 absl::StatusOr<int64_t> SampleSet::count(size_t file) {
   const std::string& path = options_.files[file];
+  if (options_.kind.encodings != nullptr) {
+    const EncodingsManifest::Shard* shard = options_.kind.encodings->find(path);
+    if (shard != nullptr) return shard->samples;
+  }
   if (has_index(path, options_.kind)) {
     TITAN_ASSIGN_OR_RETURN(const std::string facts, facts_of(path, options_.kind));
     if (const std::optional<int64_t> known = store_.count(facts)) return *known;

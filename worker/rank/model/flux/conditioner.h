@@ -28,7 +28,7 @@ struct ConditionerOptions {
   // Ranks that share T5's weights: then txt() is collective. Null or one rank: every rank holds all of them.
   const comm::Group* t5_group = nullptr;
   bool with_decoder = false;  // Also loads the autoencoder's decoder, for pictures().
-  bool shapes_only = false;  // Weights have no values, for a dry run. Reads no file.
+  bool shapes_only = false;   // Weights have no values, for a dry run. Reads no file.
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
 };
@@ -48,6 +48,9 @@ class Conditioner {
   // All record no graph and return tensors of the options' type on their device.
   at::Tensor txt(const at::Tensor& ids) const;                                  // int64 [B, T] -> [B, T, txt_width]
   at::Tensor vector(const at::Tensor& ids) const { return clip_.encode(ids); }  // int64 [B, T] -> [B, vec_width]
+  // Returns mean and logarithm of the variance of the latents of images [B, 3, S, S] of any floating type, each
+  // [B, C, S / f, S / f]. latents() draws from them.
+  encoders::Moments moments(const at::Tensor& images) const { return images_->moments(images.to(dtype_)); }
   // [B, 3, S, S] and noise [B, C, S / f, S / f], both of any floating type -> [B, C, S / f, S / f]
   at::Tensor latents(const at::Tensor& images, const at::Tensor& noise) const;
   // Returns pictures [B, 3, S, S], not clamped, of latents [B, C, S / f, S / f]. Needs

@@ -1,6 +1,9 @@
 #pragma once
 
-// Rows for the training of Flux: pictures with their captions as ids, and the numbers that are drawn for each.
+// Rows for the training of Flux: pictures with their captions, or stored encodings of both, and the numbers that are
+// drawn for each.
+
+#include <ATen/ATen.h>
 
 #include <memory>
 #include <mutex>
@@ -14,17 +17,21 @@
 #include "worker/rank/data/samples/sample_rows.h"
 #include "worker/rank/data/samples/sample_set.h"
 #include "worker/rank/data/tokenizer/prompt_tokenizer.h"
+#include "worker/rank/random/sample_draws.h"
 
 namespace titan::model::flux {
 
-// Names of a batch's tensors.
-inline constexpr char kImage[] = "image";       // fp32 [B, 3, S, S] in [-1, 1].
-inline constexpr char kT5Ids[] = "t5_ids";      // int64 [B, Tt]
-inline constexpr char kClipIds[] = "clip_ids";  // int64 [B, 77]
-inline constexpr char kNoise[] = "noise";       // fp32 [B, C, h, w], standard normal: what latents are mixed with.
-inline constexpr char kEps[] = "eps";           // fp32 [B, C, h, w], standard normal: the draw from the autoencoder.
-inline constexpr char kTime[] = "time";         // fp32 [B, K] in [0, 1): the times at which the row is used.
-inline constexpr char kRow[] = "row";           // int64 [B]: the row's number in the stream, -1 for a missing row.
+// Names of a batch's tensors. A row has the picture and ids, or the stored encodings (encoded_rows.h).
+inline constexpr char kImage[] = "image";             // fp32 [B, 3, S, S] in [-1, 1].
+inline constexpr char kT5Ids[] = "t5_ids";            // int64 [B, Tt]
+inline constexpr char kClipIds[] = "clip_ids";        // int64 [B, 77]
+inline constexpr char kMoments[] = "moments";         // [B, 2 C, h, w]: mean and logarithm of the variance of latents.
+inline constexpr char kT5Encoding[] = "t5_encoding";  // [B, Tt, txt_width]
+inline constexpr char kClipEncoding[] = "clip_encoding";  // [B, vec_width]
+inline constexpr char kNoise[] = "noise";  // fp32 [B, C, h, w], standard normal: what latents are mixed with.
+inline constexpr char kEps[] = "eps";      // fp32 [B, C, h, w], standard normal: the draw from the autoencoder.
+inline constexpr char kTime[] = "time";    // fp32 [B, K] in [0, 1): the times at which the row is used.
+inline constexpr char kRow[] = "row";      // int64 [B]: the row's number in the stream, -1 for a missing row.
 
 // Sizes and choices of a row.
 struct ImageRowOptions {
@@ -35,6 +42,21 @@ struct ImageRowOptions {
   // kDrawn: one time, drawn uniformly. kOneOfEight: row n has (2 (n mod 8) + 1) / 16. kAllEight: all these eight.
   enum class Times { kDrawn, kOneOfEight, kAllEight };
   Times times = Times::kDrawn;
+};
+
+// Makes what a sample alone decides of a row. Used by several threads.
+class RowMaker {
+ public:
+  struct Member {
+    const char* name;
+    at::ScalarType type;
+    std::vector<int64_t> shape;  // Of one row.
+  };
+  virtual ~RowMaker() = default;
+  virtual const std::vector<Member>& members() const = 0;
+  // Returns the members' values, in their order. Errors: InvalidArgument if the sample cannot be used, with the reason.
+  virtual absl::StatusOr<std::vector<at::Tensor>> make(const data::Sample& sample,
+                                                       const random::SampleDraws& draws) const = 0;
 };
 
 // Tokenizes captions for both encoders. Used by several threads.
@@ -52,28 +74,30 @@ class CaptionTokenizers {
   data::PromptTokenizer t5_, clip_;
 };
 
-// Batches of one data-parallel rank. A row's picture, caption and draws depend only on the dataset, the seed and the
+// Batches of one data-parallel rank. A row's sample and draws depend only on the dataset, the seed and the
 // row's number, so they are the same on any mesh (torchtitan draws from a generator of each rank). The seed belongs to
 // the state: a job that resumes without one in its configuration keeps that of its first attempt.
 class ImageBatches : public data::BatchSource {
  public:
-  ImageBatches(std::shared_ptr<data::SampleSet> samples, data::SampleOrder order,
-               std::shared_ptr<CaptionTokenizers> tokenizers, const ImageRowOptions& row,
-               const data::SampleRows::Options& rows, uint64_t seed);
+  ImageBatches(std::shared_ptr<data::SampleSet> samples, data::SampleOrder order, std::shared_ptr<const RowMaker> maker,
+               const ImageRowOptions& row, const data::SampleRows::Options& rows, uint64_t seed);
 
   absl::StatusOr<data::Batch> next() override;
   nlohmann::json state() const override;
   absl::Status restore(const nlohmann::json& state) override;
   std::vector<std::string> take_warnings() override { return rows_->take_warnings(); }
-  // Returns what the reading has cost since the last call.
-  data::SampleProgress take_progress() { return rows_->take_progress(); }
+  bool warns_alike() const override { return false; }
+  int64_t own_unusable() const override { return rows_->own_bad_samples(); }
+  absl::Status set_unusable(int64_t of_all_ranks) override { return rows_->set_bad_samples(of_all_ranks); }
+  std::optional<int64_t> unusable() const override { return rows_->bad_samples(); }
+  std::optional<data::ReadingCost> take_reading_cost() override;
 
  private:
   void open();
 
   const std::shared_ptr<data::SampleSet> samples_;
   const data::SampleOrder order_;
-  const std::shared_ptr<CaptionTokenizers> tokenizers_;
+  const std::shared_ptr<const RowMaker> maker_;
   const ImageRowOptions row_;
   const data::SampleRows::Options options_;
   uint64_t seed_;

@@ -5,11 +5,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
+#include "common/base/text/home.h"
+#include "common/plan/config/image_models.h"
 #include "common/plan/config/job_config.h"
-#include "worker/rank/data/samples/sample_files.h"
+#include "worker/rank/data/samples/encodings_manifest.h"
 #include "worker/rank/device/host_waits.h"
+#include "worker/rank/model/flux/encoded_rows.h"
+#include "worker/rank/model/flux/encoder_identity.h"
 #include "worker/rank/model/flux/inputs.h"
+#include "worker/rank/model/flux/open_samples.h"
 #include "worker/rank/model/flux/packing.h"
+#include "worker/rank/model/flux/picture_rows.h"
 #include "worker/rank/random/sample_draws.h"
 
 namespace titan::model::flux {
@@ -18,12 +24,6 @@ namespace {
 // Validation and sampled pictures draw from other streams than training.
 constexpr uint64_t kValidationStream = 0x9e3779b97f4a7c15, kSamplingStream = 0xc2b2ae3d27d4eb4f;
 
-data::SampleFormat format_of(const std::string& format) {
-  if (format == "webdataset") return data::SampleFormat::kWebDataset;
-  if (format == "image_folder") return data::SampleFormat::kFolder;
-  return format == "parquet_images" ? data::SampleFormat::kParquet : data::SampleFormat::kAuto;
-}
-
 at::Tensor on(const at::Tensor& tensor, at::Device device) { return device::copy_async(tensor, device); }
 
 }  // namespace
@@ -31,6 +31,9 @@ at::Tensor on(const at::Tensor& tensor, at::Device device) { return device::copy
 absl::Status FluxObjective::prepare(const config::JobConfig& config, const RankPlace& place) {
   const config::ValidationSection& validation = config.validation;
   guidance_ = config.training.guidance_scale;
+  encoder_type_ = conditioner_options(config, place.device).dtype;
+  latent_channels_ = spec_.in_channels / 4;
+  if (!config::uses_encoders(config)) return absl::OkStatus();
   const bool makes_pictures = validation.enable && validation.save_img_count != 0;
   ConditionerOptions options = conditioner_options(config, place.device);
   if (config.encoder.shard_t5) options.t5_group = &place.mesh.group(mesh::Axis::kFsdp);
@@ -38,6 +41,10 @@ absl::Status FluxObjective::prepare(const config::JobConfig& config, const RankP
   TITAN_ASSIGN_OR_RETURN(encoders_, load_encoders(spec_, config, options));
   latent_channels_ = encoders_.sizes.images.latent_channels;
   downsampling_ = encoders_.sizes.images.downsampling();
+  if (config::reads_encodings(config)) {
+    TITAN_ASSIGN_OR_RETURN(marks_, identify_encoders(options, *encoders_.tokenizers));
+    marks_of_ = "that of [encoder]";
+  }
   if (!makes_pictures) return absl::OkStatus();
   sampler_ = std::make_unique<PictureSampler>(spec_, encoders_);
   pictures_ = {.rows = validation.local_batch_size,
@@ -53,6 +60,9 @@ absl::Status FluxObjective::prepare(const config::JobConfig& config, const RankP
 
 absl::Status FluxObjective::prepare_shapes(const config::JobConfig& config, at::Device device) {
   ConditionerOptions options = conditioner_options(config, device);
+  encoder_type_ = options.dtype;
+  latent_channels_ = spec_.in_channels / 4;
+  if (!config::uses_encoders(config)) return absl::OkStatus();
   options.shapes_only = true;
   TITAN_ASSIGN_OR_RETURN(encoders_, load_encoders(spec_, config, options));
   latent_channels_ = encoders_.sizes.images.latent_channels;
@@ -61,21 +71,43 @@ absl::Status FluxObjective::prepare_shapes(const config::JobConfig& config, at::
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::shared_ptr<const RowMaker>> FluxObjective::row_maker(const config::JobConfig& config,
+                                                                         const data::SampleFiles& found,
+                                                                         bool training) {
+  if (found.kind.encodings == nullptr) {
+    return std::make_shared<PictureRows>(encoders_.tokenizers, static_cast<int>(config.training.img_size));
+  }
+  const data::EncodingsManifest& encodings = *found.kind.encodings;
+  const std::string path = (training ? config.training.dataset_path : config.validation.dataset_path).value_or("");
+  TITAN_RETURN_IF_ERROR(check_encodings(encodings, path, spec_, config));
+  TITAN_RETURN_IF_ERROR(check_same_encoders(encodings, path, marks_, marks_of_));
+  if (marks_.empty()) {
+    marks_ = encodings.encoders;
+    marks_of_ = absl::StrCat("that of ", path);
+  }
+  stored_.scale = encodings.scale;
+  stored_.shift = encodings.shift;
+  downsampling_ = encodings.image_size / encodings.latent_side;
+  TITAN_ASSIGN_OR_RETURN(const data::EmptyEncodings empty,
+                         data::read_empty_encodings(*found.kind.files, text::expand_home(path), encodings));
+  return std::make_shared<EncodedRows>(found.kind.encodings, empty);
+}
+
+at::Tensor FluxObjective::stored_latents(const at::Tensor& moments, const at::Tensor& eps) const {
+  const at::Tensor wide = encoder_type_ == at::kDouble ? moments.to(at::kDouble) : moments;
+  const std::vector<at::Tensor> halves = wide.chunk(2, 1);
+  return encoders::sample_latents(stored_, {.mean = halves[0], .logvar = halves[1]}, eps);
+}
+
 absl::StatusOr<std::unique_ptr<data::BatchSource>> FluxObjective::open(const config::JobConfig& config,
                                                                        const DataShare& share, bool training) {
   const config::DataLoaderSection& loader = training ? config.training.dataloader : config.validation.dataloader;
-  const std::string& dataset = training ? config.training.dataset : config.validation.dataset;
-  const std::optional<std::string>& path = training ? config.training.dataset_path : config.validation.dataset_path;
-  TITAN_ASSIGN_OR_RETURN(data::SampleFiles found,
-                         data::sample_dataset_files(dataset, path.value_or(""), format_of(loader.format)));
-  found.kind.image_key = loader.image_key;
-  found.kind.caption_key = loader.caption_key;
+  TITAN_ASSIGN_OR_RETURN(const data::SampleFiles found, find_samples(config, training));
+  if (!found.warning.empty() && std::find(notes_.begin(), notes_.end(), found.warning) == notes_.end())
+    notes_.push_back(found.warning);
   TITAN_ASSIGN_OR_RETURN(std::shared_ptr<data::SampleSet> samples,
-                         data::SampleSet::open({.files = found.files,
-                                                .kind = found.kind,
-                                                .index_folder = absl::StrCat(config.job.dump_folder, "/data"),
-                                                .rank = share.dp_rank,
-                                                .ranks = share.dp_size}));
+                         open_samples(config, found, share.dp_rank, share.dp_size));
+  TITAN_ASSIGN_OR_RETURN(std::shared_ptr<const RowMaker> maker, row_maker(config, found, training));
   data::SampleOrder order({.samples = samples->samples(),
                            .dataset = samples->facts(),
                            .shuffle = loader.shuffle != "none",
@@ -90,15 +122,16 @@ absl::StatusOr<std::unique_ptr<data::BatchSource>> FluxObjective::open(const con
     row.times =
         config.validation.all_timesteps ? ImageRowOptions::Times::kAllEight : ImageRowOptions::Times::kOneOfEight;
   }
-  const data::SampleRows::Options rows{.batch = share.local_batch,
-                                       .dp_rank = share.dp_rank,
-                                       .dp_size = share.dp_size,
-                                       .loop = training || config.validation.steps > 0,
-                                       .max_bad_samples = loader.max_bad_samples,
-                                       .threads = loader.decode_threads,
-                                       .spans = share.spans};
+  const data::SampleRows::Options rows{
+      .batch = share.local_batch,
+      .dp_rank = share.dp_rank,
+      .dp_size = share.dp_size,
+      .loop = training || config.validation.steps > 0,
+      .max_bad_samples = loader.max_bad_samples < 0 ? data::kAnyNumber : loader.max_bad_samples,
+      .threads = loader.decode_threads,
+      .spans = share.spans};
   const auto seed = static_cast<uint64_t>(config.debug.seed.value_or(0));
-  return std::make_unique<ImageBatches>(std::move(samples), std::move(order), encoders_.tokenizers, row, rows,
+  return std::make_unique<ImageBatches>(std::move(samples), std::move(order), std::move(maker), row, rows,
                                         training ? seed : seed ^ kValidationStream);
 }
 
@@ -128,12 +161,21 @@ data::Batch FluxObjective::example(const config::JobConfig& config, int64_t rows
 Microbatch FluxObjective::microbatch(const data::Batch& batch, const MicrobatchOptions& options) const {
   const at::NoGradGuard no_grad;
   const at::Tensor& times = batch.at(kTime);
-  const int64_t copies = times.size(1), txt_tokens = batch.at(kT5Ids).size(1);
-  at::Tensor noise = on(batch.at(kNoise), options.device);
-  at::Tensor latents =
-      encoders_.conditioner->latents(on(batch.at(kImage), options.device), on(batch.at(kEps), options.device));
-  const at::Tensor txt = encoders_.conditioner->txt(on(batch.at(kT5Ids), options.device));
-  const at::Tensor y = encoders_.conditioner->vector(on(batch.at(kClipIds), options.device));
+  const int64_t copies = times.size(1);
+  at::Tensor noise = on(batch.at(kNoise), options.device), latents, txt, y;
+  if (batch.has(kMoments)) {
+    latents = stored_latents(on(batch.at(kMoments), options.device), on(batch.at(kEps), options.device));
+    txt = on(batch.at(kT5Encoding), options.device).to(encoder_type_);
+    y = on(batch.at(kClipEncoding), options.device).to(encoder_type_);
+  } else if (encoders_.conditioner != nullptr) {
+    latents = encoders_.conditioner->latents(on(batch.at(kImage), options.device), on(batch.at(kEps), options.device));
+    txt = encoders_.conditioner->txt(on(batch.at(kT5Ids), options.device));
+    y = encoders_.conditioner->vector(on(batch.at(kClipIds), options.device));
+  } else {  // A dry run with stored encodings needs only shapes.
+    latents = at::empty_like(noise);
+    txt = at::empty({batch.rows(), batch.at(kT5Ids).size(1), spec_.txt_width}, noise.options());
+    y = at::empty({batch.rows(), spec_.vec_width}, noise.options());
+  }
   const int64_t height = latents.size(2), width = latents.size(3);
   const at::ScalarType wide = latents.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto repeated = [&](const at::Tensor& x) { return copies == 1 ? x : x.repeat_interleave(copies, 0); };
@@ -146,7 +188,7 @@ Microbatch FluxObjective::microbatch(const data::Batch& batch, const MicrobatchO
                     .y = repeated(y),
                     .timesteps = t,
                     .guidance = at::full_like(t, guidance_),
-                    .txt_ids = at::zeros({1, txt_tokens, 3}, t.options()),
+                    .txt_ids = at::zeros({1, txt.size(1), 3}, t.options()),
                     .img_ids = image_positions(height, width, options.device)};
   if (const comm::Group* group = options.context.group; group != nullptr && group->size() > 1) {
     inputs = context_share(inputs, *group);

@@ -19,7 +19,7 @@ using rank_protocol::Phase;
 
 bool is_count(const std::string& name) {
   return name == "n_tokens_seen" || name == "memory/num_alloc_retries" || name == "memory/num_ooms" ||
-         name == "moe/idle_experts";
+         name == "moe/idle_experts" || name == "data/bad_samples" || name == "data/rows_ready";
 }
 
 // The phases of a step and the metrics of their waiting times. A save and the validation come after a step's line and

@@ -11,7 +11,7 @@
 namespace titan::runtime {
 namespace {
 
-enum Field : int64_t { kLossSum, kTerms, kSquares, kCheckpoint, kStop };
+enum Field : int64_t { kLossSum, kTerms, kSquares, kCheckpoint, kStop, kUnusable };
 
 // For a rank without terms, and for one whose loss is NaN, which the sums reveal.
 constexpr double kNoLoss = -std::numeric_limits<double>::infinity();
@@ -29,7 +29,7 @@ optim::Gate judge(const at::Tensor& sums, double max_norm) {
 Exchanged exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Device device, double max_norm) {
   const comm::Group& world = mesh.group(mesh::Axis::kWorld);
   const double fields[kReportSums + 1] = {
-      0, mine.loss_terms, 0, mine.checkpoint ? 1.0 : 0.0, mine.stop ? 1.0 : 0.0, kNoLoss};
+      0, mine.loss_terms, 0, mine.checkpoint ? 1.0 : 0.0, mine.stop ? 1.0 : 0.0, mine.unusable, kNoLoss};
   at::Tensor known = at::empty({kReportSums + 1}, at::kDouble);
   std::copy(fields, fields + kReportSums + 1, known.mutable_data_ptr<double>());
   at::Tensor all = device::copy_async(known, device);
@@ -58,6 +58,7 @@ StepSummary StepReports::summary() {
   summary.grad_norm = std::sqrt(all[kSquares]);
   summary.checkpoint = all[kCheckpoint] > 0;
   summary.stop = all[kStop] > 0;
+  summary.unusable = static_cast<int64_t>(all[kUnusable]);
   return summary;
 }
 
@@ -83,6 +84,18 @@ void add_source_figures(int64_t units_of_row, data::BatchSource& loader, StepMet
   if (const std::optional<double> padding = loader.take_padding()) figures.extra.emplace_back("data/padding", *padding);
 }
 
+// Adds what reading and decoding ahead of the step cost on this rank, and the unusable rows of all ranks.
+void add_reading_figures(data::BatchSource& loader, StepMetrics& figures) {
+  if (const std::optional<data::ReadingCost> cost = loader.take_reading_cost()) {
+    figures.extra.emplace_back("data/rows_per_second", cost->rows_per_second);
+    figures.extra.emplace_back("data/waited(%)", cost->waited_percent);
+    figures.extra.emplace_back("data/busy_threads", cost->busy_threads);
+    figures.extra.emplace_back("data/rows_ready", static_cast<double>(cost->rows_ready));
+  }
+  if (const std::optional<int64_t> unusable = loader.unusable())
+    figures.extra.emplace_back("data/bad_samples", static_cast<double>(*unusable));
+}
+
 void add_logit_figures(const parallel::QkClip& qk_clip, StepMetrics& figures) {
   const parallel::QkClip::Figures logits = qk_clip.figures();
   figures.extra.emplace_back("qk_clip/largest_logit", logits.largest);
@@ -103,6 +116,7 @@ StepMetrics step_figures(const config::JobConfig& config, const Built& built, da
   figures.extra = learning_rates(built.rules, factor);
   if (built.balance) add_expert_figures(built, figures);
   add_source_figures(built.objective->units_of_training_row(config), loader, figures);
+  add_reading_figures(loader, figures);
   if (built.qk_clip) add_logit_figures(*built.qk_clip, figures);
   return figures;
 }

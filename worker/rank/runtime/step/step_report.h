@@ -14,7 +14,7 @@
 
 namespace titan::runtime {
 
-inline constexpr int64_t kReportSums = 5;  // Number of float64 sums over ranks.
+inline constexpr int64_t kReportSums = 6;  // Number of float64 sums over ranks.
 
 // A rank's contribution at the end of a step's backward pass.
 struct StepReport {
@@ -23,6 +23,7 @@ struct StepReport {
   at::Tensor loss_sum;        // Sum of this rank's loss terms.
   at::Tensor sum_of_squares;  // For the gradient shards that this rank counts (ShardedModel::gradients).
   double loss_terms = 0;      // Number of loss terms, such as a language model's labels.
+  double unusable = 0;        // Rows of the data (BatchSource::own_unusable).
   bool checkpoint = false;    // This rank was requested to save.
   bool stop = false;          // This rank was requested to save and stop.
 };
@@ -32,6 +33,7 @@ struct StepSummary {
   double avg_loss = 0;  // Per loss term of the step.
   double max_loss = 0;  // Highest mean of a rank.
   double grad_norm = 0;
+  int64_t unusable = 0;  // Rows of the data, of all ranks.
   bool checkpoint = false;
   bool stop = false;
 };
@@ -55,7 +57,7 @@ struct Exchanged {
   optim::Gate gate;
 };
 
-// Exchanges the reports by two all_reduces over the world, of 40 and 8 bytes for any number of ranks. Commands are
+// Exchanges the reports by two all_reduces over the world, of 48 and 8 bytes for any number of ranks. Commands are
 // included, so that all ranks act at the same step. Does not wait on an asynchronous device.
 Exchanged exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Device device, double max_norm);
 

@@ -137,6 +137,7 @@ void Trainer::train_step() {
   const TraceScope trace([] { return "norm, exchange, optimizer, save"; });
   report.sum_of_squares =
       config_.optimizer.early_step_in_backward ? early_squares_ : optim::sum_of_squares(built_.model->gradients());
+  if (reads_own_rows()) report.unusable = static_cast<double>(start_.loader->own_unusable());
   add_commands(report);
   Exchanged exchanged = exchange(report, *context_.mesh, context_.device->torch_device(), config_.training.max_norm);
   acknowledge_commands();  // Before the save: a request during the save gets a separate checkpoint.
@@ -182,6 +183,7 @@ void Trainer::validate() {
     handle_nonfinite("NONFINITE_LOSS",
                      absl::StrCat("step ", progress_.step, ": the validation loss ", result.loss, " is not finite"));
   }
+  report_validation_warnings();
   log_samples();
   validating_ = false;
   built_.model->release();
@@ -344,6 +346,7 @@ std::optional<StepSummary> Trainer::read_pending_step() {
   PendingStep newest = *std::exchange(pending_step_, std::nullopt);
   const StepSummary summary = newest.reports.summary();
   if (context_.recorder) context_.recorder->synchronized();
+  check(start_.loader->set_unusable(summary.unusable), rank_protocol::kExitUserError, "DATA");
   if (!agreed_.stop) agreed_.since = newest.began;
   agreed_.checkpoint |= summary.checkpoint;
   agreed_.stop |= summary.stop;
@@ -408,11 +411,28 @@ void Trainer::acknowledge_commands() {
   if (command_ != BeaconCommand::kNone) context_.reporter->acknowledge(command_);
 }
 
-void Trainer::report_data_warnings() {
-  const bool same_everywhere = config_.training.dataloader.order == "global";
-  for (const std::string& warning : start_.loader->take_warnings()) {
-    if (!same_everywhere || context_.rank == 0) context_.reporter->warning(warning);
+void Trainer::report_data_warnings() { report_data_warnings(*start_.loader); }
+
+void Trainer::report_data_warnings(data::BatchSource& loader) {
+  const bool alike = config_.training.dataloader.order == "global" && loader.warns_alike();
+  const bool reports = alike ? context_.rank == 0 : loader.warns_alike() || reads_own_rows();
+  for (const std::string& warning : loader.take_warnings()) {
+    if (reports) context_.reporter->warning(warning);
   }
+}
+
+// Names unusable rows once: each validation reads the same ones.
+void Trainer::report_validation_warnings() {
+  data::BatchSource& loader = validator_->data();
+  if (loader.warns_alike() || std::exchange(validation_warned_, true)) return;
+  report_data_warnings(loader);
+}
+
+// Returns whether this is the first of the ranks that read the same rows.
+bool Trainer::reads_own_rows() const {
+  const mesh::Mesh& mesh = context_.mesh->mesh();
+  return mesh.index(context_.rank, mesh::Axis::kTensor) == 0 && mesh.index(context_.rank, mesh::Axis::kContext) == 0 &&
+         mesh.index(context_.rank, mesh::Axis::kPipeline) == 0;
 }
 
 // Returns how long a rank may wait at its end until its metrics are sent. It shows no progress meanwhile. A rank is

@@ -48,6 +48,9 @@ class Trainer {
   void report_own_time(absl::Duration took, int64_t waited_before);
   void log_step(const StepSummary& summary);
   void report_data_warnings();
+  void report_data_warnings(data::BatchSource& loader);
+  void report_validation_warnings();
+  bool reads_own_rows() const;
 
   // Between steps.
   void validate();
@@ -86,7 +89,8 @@ class Trainer {
   Progress progress_;
   int64_t run_ = 0;  // Index of the current batch in the step.
   bool validating_ = false;
-  at::Tensor early_squares_;  // Scalar: sum of squares of the gradients that update_early() has consumed.
+  bool validation_warned_ = false;  // Unusable rows of the validation data were named.
+  at::Tensor early_squares_;        // Scalar: sum of squares of the gradients that update_early() has consumed.
   rank_protocol::BeaconCommand command_ = rank_protocol::BeaconCommand::kNone;  // The command that this rank reported.
   std::optional<PendingStep> pending_step_;
   Agreed agreed_;

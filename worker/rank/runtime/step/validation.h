@@ -36,6 +36,9 @@ class Validator {
   // Throws Failure for unusable data.
   ValidationResult run(Executor& executor, const comm::DeviceMesh& mesh);
 
+  // The rows that run() read last.
+  data::BatchSource& data() { return *loader_; }
+
  private:
   // Returns float64 [2]: the sum of the loss terms and their number.
   at::Tensor evaluate(Executor& executor, const comm::DeviceMesh& mesh, const data::Batch& batch);

@@ -11,6 +11,8 @@
 #include "common/io/data_files/token_manifest.h"
 #include "common/io/storage/crc32c.h"
 #include "common/io/storage/file.h"
+#include "worker/rank/data/samples/encodings_manifest.h"
+#include "worker/rank/data/samples/sample_files.h"
 #include "worker/rank/data/tokens/titan_shard.h"
 #include "worker/rank/data/tokens/token_set.h"
 #include "worker/rank/tools/data/finish.h"
@@ -37,7 +39,41 @@ absl::Status check_index_sums(const std::string& manifest_path, int64_t& damaged
   return absl::OkStatus();
 }
 
+// Reads all samples of stored encodings.
+absl::Status verify_encodings(const std::string& path) {
+  storage::Files& files = storage::posix_files();
+  TITAN_ASSIGN_OR_RETURN(const data::SampleFiles found, data::find_encodings(path, files));
+  int64_t damaged = 0, samples = 0;
+  const auto note = [&damaged](const std::string& problem) {
+    ++damaged;
+    std::cout << problem << "\n";
+  };
+  const auto empty = data::read_empty_encodings(files, path, *found.kind.encodings);
+  if (!empty.ok()) note(std::string(empty.status().message()));
+  for (const std::string& file : found.files) {
+    const absl::StatusOr<std::unique_ptr<data::SampleFile>> opened = data::open_encodings(file, found.kind);
+    if (!opened.ok()) {
+      note(std::string(opened.status().message()));
+      continue;
+    }
+    samples += (*opened)->samples();
+    for (int64_t number = 0; number < (*opened)->samples(); ++number) {
+      const absl::StatusOr<data::Sample> sample = (*opened)->read(number);
+      if (!sample.ok()) {
+        note(std::string(sample.status().message()));
+      } else if (!sample->problem.empty()) {
+        note(absl::StrCat(sample->name, ": ", sample->problem));
+      }
+    }
+  }
+  if (damaged > 0) return absl::DataLossError(absl::StrCat(path, ": ", counted(damaged, "damage"), " found"));
+  std::cout << path << ": encodings of " << counted(samples, "sample") << " in " << counted(found.files.size(), "shard")
+            << ", intact\n";
+  return absl::OkStatus();
+}
+
 absl::Status run(const std::string& path) {
+  if (fs::exists(fs::path(path) / data::kEncodingsManifest)) return verify_encodings(path);
   TITAN_ASSIGN_OR_RETURN(const data_files::DatasetFiles found, data_files::find_dataset_files(path));
   if (!data_files::holds_tokens(found.format)) {
     return absl::InvalidArgumentError(
@@ -64,11 +100,12 @@ absl::Status run(const std::string& path) {
 }  // namespace
 
 void add_verify(CLI::App& program) {
-  CLI::App* command = program.add_subcommand(
-      "verify",
-      "Reads a token index, or Megatron-LM's .bin and .idx, and checks it; exits with 1 if something is damaged");
+  CLI::App* command = program.add_subcommand("verify",
+                                             "Reads a token index, Megatron-LM's .bin and .idx, or stored encodings, "
+                                             "and checks them; exits with 1 if something is damaged");
   const auto path = std::make_shared<std::string>();
-  command->add_option("path", *path, "Folder of the index, or the common prefix of .bin and .idx")->required();
+  command->add_option("path", *path, "Folder of the index or encodings, or the common prefix of .bin and .idx")
+      ->required();
   command->callback([path] { finish(run(*path)); });
 }
 

@@ -1,0 +1,389 @@
+#include "worker/rank/tools/images/encoding.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status/status.h"
+#include "common/base/text/quantities.h"
+#include "common/io/data_files/check_files.h"
+#include "common/io/storage/crc32c.h"
+#include "common/plan/models/registry.h"
+#include "common/service/failpoint/failpoint.h"
+#include "nlohmann/json.hpp"
+#include "worker/rank/comm/make_device.h"
+#include "worker/rank/data/samples/encodings_manifest.h"
+#include "worker/rank/data/samples/sample_rows.h"
+#include "worker/rank/model/flux/encoder_identity.h"
+#include "worker/rank/model/flux/job_encoders.h"
+#include "worker/rank/model/flux/open_samples.h"
+#include "worker/rank/model/flux/picture_rows.h"
+#include "worker/rank/random/sample_draws.h"
+#include "worker/rank/tools/images/shard_writer.h"
+
+namespace titan::tools {
+namespace {
+
+namespace flux = model::flux;
+using Shard = data::EncodingsManifest::Shard;
+using Clock = std::chrono::steady_clock;
+
+failpoint::Failpoint shard_written("encodings.shard.written");  // The file is complete, its record is not written.
+
+constexpr int64_t kMaxNamed = 100;
+constexpr double kCenter = 0.5;
+
+std::string shard_name(int64_t number) { return absl::StrFormat("shard-%05d.safetensors", number); }
+std::string record_name(int64_t number) { return absl::StrFormat("shard-%05d.json", number); }
+
+at::ScalarType stored_type(const std::string& dtype, at::ScalarType encoders) {
+  if (dtype == "auto") return encoders;
+  return dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
+}
+
+const char* dtype_name(at::ScalarType type) {
+  return type == at::kDouble ? "F64" : type == at::kFloat ? "F32" : "BF16";
+}
+
+// What the encoders read of a sample, or why it cannot be used.
+struct Decoded {
+  absl::Status status;  // Of the files.
+  std::string problem;  // With the sample's name.
+  std::string caption;
+  at::Tensor image, t5_ids, clip_ids;
+};
+
+// Makes the shards of one process.
+class Encoding {
+ public:
+  Encoding(const config::JobConfig& job, const EncodingOptions& options,
+           const std::function<void(const std::string&)>& report,
+           const std::function<void(const EncodingProgress&)>& show)
+      : job_(job),
+        options_(options),
+        loader_(options.training ? job.training.dataloader : job.validation.dataloader),
+        report_(report),
+        show_(show) {}
+
+  absl::StatusOr<EncodingResult> run() {
+    TITAN_RETURN_IF_ERROR(open_data());
+    TITAN_RETURN_IF_ERROR(load_encoders());
+    TITAN_RETURN_IF_ERROR(claim());
+    began_ = Clock::now();
+    for (int64_t number = options_.part; number < shards(); number += options_.parts) {
+      ++result_.shards;
+      result_.progress.total += end_of(number) - first_of(number);
+    }
+    for (int64_t number = options_.part; number < shards(); number += options_.parts) {
+      if (const std::optional<Shard> there = find_finished(number)) {
+        ++result_.kept_shards;
+        result_.progress.kept += end_of(number) - first_of(number);
+        result_.progress.skipped += there->skipped;
+        continue;
+      }
+      TITAN_RETURN_IF_ERROR(make(number));
+    }
+    TITAN_RETURN_IF_ERROR(publish());
+    return result_;
+  }
+
+ private:
+  absl::Status open_data() {
+    TITAN_ASSIGN_OR_RETURN(const data::SampleFiles found, flux::find_samples(job_, options_.training));
+    if (found.kind.encodings != nullptr) {
+      return absl::InvalidArgumentError(
+          "the job's data is stored encodings already: set dataloader.format and dataset_path to the images");
+    }
+    if (!found.warning.empty()) report_("warning: " + found.warning);
+    // All processes share the indexes of archives.
+    TITAN_ASSIGN_OR_RETURN(samples_, data::SampleSet::open({.files = found.files,
+                                                            .kind = found.kind,
+                                                            .index_folder = path(".index"),
+                                                            .rank = static_cast<int>(options_.part),
+                                                            .ranks = static_cast<int>(options_.parts)}));
+    for (const std::string& file : found.files) {
+      TITAN_ASSIGN_OR_RETURN(const std::string facts, data::facts_of(file, found.kind));
+      absl::StrAppend(&source_, file, " ", facts, "\n");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status load_encoders() {
+    TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, models::find(job_.model.name, job_.model.flavor));
+    TITAN_ASSIGN_OR_RETURN(device_, comm::make_device(options_.device, 0));
+    const flux::ConditionerOptions options = flux::conditioner_options(job_, device_->torch_device());
+    TITAN_ASSIGN_OR_RETURN(flux::JobEncoders loaded, flux::load_encoders(*spec.flux, job_, options));
+    const flux::EncoderOptions& sizes = loaded.sizes;
+    tokenizers_ = std::move(loaded.tokenizers);
+    encoders_ = std::move(loaded.conditioner);
+    rows_ = std::make_unique<flux::PictureRows>(tokenizers_, static_cast<int>(job_.training.img_size));
+    type_ = stored_type(options_.dtype, options.dtype);
+    manifest_.dtype = dtype_name(type_);
+    manifest_.image_size = job_.training.img_size;
+    manifest_.latent_channels = sizes.images.latent_channels;
+    manifest_.latent_side = job_.training.img_size / sizes.images.downsampling();
+    manifest_.t5_tokens = tokenizers_->t5_length();
+    manifest_.t5_width = sizes.t5.dim;
+    manifest_.clip_width = sizes.clip.dim;
+    manifest_.scale = sizes.images.scale;
+    manifest_.shift = sizes.images.shift;
+    manifest_.crop = options_.center_crop ? "center" : absl::StrCat("random by seed ", seed());
+    TITAN_ASSIGN_OR_RETURN(manifest_.encoders, flux::identify_encoders(options, *tokenizers_));
+    TITAN_ASSIGN_OR_RETURN(empty_, encode_empty());
+    manifest_.empty_sum = storage::crc32c(empty_.data(), empty_.size());
+    const int64_t row = manifest_.latent_bytes() + manifest_.t5_bytes() + manifest_.clip_bytes();
+    per_shard_ = std::max<int64_t>(1, options_.shard_bytes / row);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> encode_empty() {
+    const at::Tensor t5 = at::empty({1, tokenizers_->t5_length()}, at::kLong);
+    const at::Tensor clip = at::empty({1, tokenizers_->clip_length()}, at::kLong);
+    TITAN_RETURN_IF_ERROR(
+        tokenizers_->encode("", "", t5.mutable_data_ptr<int64_t>(), clip.mutable_data_ptr<int64_t>()));
+    return empty_file(kept(encoders_->txt(placed(t5)))[0].contiguous(),
+                      kept(encoders_->vector(placed(clip)))[0].contiguous());
+  }
+
+  at::Tensor placed(const at::Tensor& tensor) const { return tensor.to(device_->torch_device()); }
+  at::Tensor kept(const at::Tensor& tensor) const { return tensor.to(at::kCPU, type_).contiguous(); }
+  uint64_t seed() const { return static_cast<uint64_t>(job_.debug.seed.value_or(0)); }
+
+  int64_t shards() const { return (samples_->samples() + per_shard_ - 1) / per_shard_; }
+  int64_t first_of(int64_t shard) const { return shard * per_shard_; }
+  int64_t end_of(int64_t shard) const { return std::min(samples_->samples(), (shard + 1) * per_shard_); }
+  std::string path(const std::string& name) const { return storage::join_path(options_.out, name); }
+  std::string mark() const { return absl::StrCat(options_.part, "-of-", options_.parts); }
+
+  // Everything on which the shards depend.
+  std::string plan() const {
+    nlohmann::json plan = nlohmann::json::parse(manifest_text(manifest_));
+    plan.erase("crc32c");
+    plan["source"] = {{"files", absl::StrFormat("%08x", storage::crc32c(source_.data(), source_.size()))},
+                      {"samples", samples_->samples()},
+                      {"image_key", loader_.image_key},
+                      {"caption_key", loader_.caption_key}};
+    plan["samples_of_a_shard"] = per_shard_;
+    plan["batch"] = options_.batch;
+    return plan.dump(1) + "\n";
+  }
+
+  // Checks that `out` holds no encodings of another plan, and that no other process makes the same shards.
+  absl::Status claim() {
+    TITAN_RETURN_IF_ERROR(files_.make_folders(options_.out));
+    TITAN_ASSIGN_OR_RETURN(lock_, files_.lock(path(absl::StrCat(".titan-encodings.", mark(), ".lock")),
+                                              storage::LockMode::kExclusive, absl::Seconds(2)));
+    TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.list(options_.out));
+    for (const std::string& name : names) {
+      if (name.starts_with("shard-") && name.ends_with(absl::StrCat(".", mark(), ".tmp")))
+        TITAN_RETURN_IF_ERROR(files_.remove(path(name)));
+    }
+    TITAN_ASSIGN_OR_RETURN(
+        const std::unique_ptr<storage::FileLock> all,
+        files_.lock(path(".titan-encodings.lock"), storage::LockMode::kExclusive, absl::Seconds(60)));
+    const std::string plan_path = path("titan-encodings.plan.json"), wanted = plan();
+    const absl::StatusOr<std::string> there = storage::read_file(files_, plan_path);
+    if (absl::IsNotFound(there.status())) {
+      TITAN_RETURN_IF_ERROR(storage::atomic_write(files_, path(data::kEmptyEncodings), empty_));
+      return storage::atomic_write(files_, plan_path, wanted);
+    }
+    TITAN_RETURN_IF_ERROR(there.status());
+    if (*there == wanted) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        options_.out, ": holds encodings of other images, by other encoders or with other options: ",
+        difference(*there, wanted), " (", plan_path, " has all): give --out another folder, or remove this one"));
+  }
+
+  // Names the keys in which two plans differ.
+  static std::string difference(const std::string& there, const std::string& wanted) {
+    const nlohmann::json old = nlohmann::json::parse(there, nullptr, false), now = nlohmann::json::parse(wanted);
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : now.items()) {
+      const nlohmann::json before = old.is_object() ? old.value(key, nlohmann::json()) : nlohmann::json();
+      if (before != value) keys.push_back(absl::StrCat(key, " was ", before.dump(), " and is ", value.dump()));
+    }
+    return absl::StrJoin(keys, ", ");
+  }
+
+  // Returns a shard whose record, which is written last, fits its file.
+  std::optional<Shard> find_finished(int64_t number) const {
+    const absl::StatusOr<std::string> record = storage::read_file(files_, path(record_name(number)));
+    if (!record.ok()) return std::nullopt;
+    absl::StatusOr<Shard> shard =
+        data::encoded_shard_from_json(nlohmann::json::parse(*record, nullptr, false), record_name(number));
+    if (!shard.ok()) return std::nullopt;
+    if (shard->samples == 0) return *shard;
+    const absl::StatusOr<std::unique_ptr<storage::ReadableFile>> file = files_.open(path(shard->name));
+    if (!file.ok() || (*file)->size() != shard->bytes) return std::nullopt;
+    std::string head(static_cast<size_t>(shard->head_bytes), '\0');
+    if (!(*file)->read(0, shard->head_bytes, head.data()).ok()) return std::nullopt;
+    if (storage::crc32c(head.data(), head.size()) != static_cast<uint32_t>(shard->head_sum)) return std::nullopt;
+    return *std::move(shard);
+  }
+
+  Decoded decode(int64_t number) const {
+    Decoded decoded;
+    absl::StatusOr<data::Sample> sample = samples_->read(number);
+    decoded.status = sample.status();
+    if (!sample.ok()) return decoded;
+    std::string problem = sample->problem;
+    if (problem.empty()) {
+      const double crop = options_.center_crop ? kCenter : random::draw_sample(seed(), number, 0).crop;
+      absl::StatusOr<std::vector<at::Tensor>> made = rows_->make(*sample, {.crop = crop});
+      if (made.ok()) {
+        decoded.image = (*made)[0];
+        decoded.t5_ids = (*made)[1];
+        decoded.clip_ids = (*made)[2];
+        decoded.caption = *sample->caption();
+        return decoded;
+      }
+      problem = std::string(made.status().message());
+    }
+    decoded.problem = absl::StrCat(sample->name, ": ", problem);
+    return decoded;
+  }
+
+  // Decodes samples [begin, end) on several threads.
+  std::vector<Decoded> decode_batch(int64_t begin, int64_t end) const {
+    std::vector<Decoded> batch(static_cast<size_t>(end - begin));
+    std::atomic<int64_t> next{begin};
+    std::vector<std::thread> threads;
+    for (int64_t i = 0; i < std::min(loader_.decode_threads, end - begin); ++i) {
+      threads.emplace_back([&] {
+        for (int64_t number = next++; number < end; number = next++) {
+          batch[static_cast<size_t>(number - begin)] = decode(number);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return batch;
+  }
+
+  absl::Status make(int64_t number) {
+    const int64_t end = end_of(number);
+    std::vector<EncodedSample> samples;
+    int64_t skipped = 0;
+    const auto start = [&](int64_t begin) {
+      return std::async(std::launch::async,
+                        [this, begin, end] { return decode_batch(begin, std::min(begin + options_.batch, end)); });
+    };
+    std::future<std::vector<Decoded>> ahead = start(first_of(number));
+    for (int64_t begin = first_of(number); begin < end; begin += options_.batch) {
+      const std::vector<Decoded> batch = ahead.get();
+      if (begin + options_.batch < end) ahead = start(begin + options_.batch);
+      TITAN_RETURN_IF_ERROR(encode(batch, begin, samples, skipped));
+      result_.progress.samples += static_cast<int64_t>(batch.size());
+      result_.progress.seconds = std::chrono::duration<double>(Clock::now() - began_).count();
+      for (const std::string& warning : samples_->take_warnings()) report_("warning: " + warning);
+      show_(result_.progress);
+    }
+    TITAN_ASSIGN_OR_RETURN(Shard shard, write_encodings(files_, options_.out, shard_name(number), mark(), samples));
+    shard.skipped = skipped;
+    shard_written.pass();
+    return storage::atomic_write(files_, path(record_name(number)), absl::StrCat(to_json(shard).dump(), "\n"));
+  }
+
+  absl::Status encode(const std::vector<Decoded>& batch, int64_t begin, std::vector<EncodedSample>& samples,
+                      int64_t& skipped) {
+    std::vector<at::Tensor> images, t5_ids, clip_ids;
+    const size_t first = samples.size();
+    for (size_t i = 0; i < batch.size(); ++i) {
+      const Decoded& one = batch[i];
+      TITAN_RETURN_IF_ERROR(one.status);
+      if (!one.problem.empty()) {
+        ++skipped;
+        TITAN_RETURN_IF_ERROR(note_skipped(one.problem));
+        continue;
+      }
+      images.push_back(one.image);
+      t5_ids.push_back(one.t5_ids);
+      clip_ids.push_back(one.clip_ids);
+      samples.push_back({.source = begin + static_cast<int64_t>(i), .caption = one.caption});
+    }
+    if (images.empty()) return absl::OkStatus();
+    const encoders::Moments moments = encoders_->moments(placed(at::stack(images)));
+    const at::Tensor latents = kept(at::cat({moments.mean, moments.logvar}, 1));
+    const at::Tensor t5 = kept(encoders_->txt(placed(at::stack(t5_ids))));
+    const at::Tensor clip = kept(encoders_->vector(placed(at::stack(clip_ids))));
+    for (size_t i = first; i < samples.size(); ++i) {
+      const auto row = static_cast<int64_t>(i - first);
+      samples[i].latents = latents[row];  // Rows of a contiguous tensor are contiguous.
+      samples[i].t5 = t5[row];
+      samples[i].clip = clip[row];
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status note_skipped(const std::string& problem) {
+    const int64_t number = ++result_.progress.skipped;
+    if (number <= kMaxNamed) report_(problem + ", skipped");
+    reasons_.push_back(problem);
+    if (loader_.max_bad_samples < 0 || number <= loader_.max_bad_samples) return absl::OkStatus();
+    return data::too_many_bad_samples(problem, number, loader_.max_bad_samples);
+  }
+
+  // Writes the manifest if all shards are complete.
+  absl::Status publish() {
+    for (int64_t number = 0; number < shards(); ++number) {
+      std::optional<Shard> shard = find_finished(number);
+      if (!shard.has_value()) return absl::OkStatus();
+      manifest_.shards.push_back(*std::move(shard));
+    }
+    result_.samples = manifest_.samples();
+    result_.skipped = manifest_.skipped();
+    if (result_.samples == 0) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "no sample could be encoded", reasons_.empty() ? "" : ": " + data_files::first_reasons(reasons_)));
+    }
+    if (loader_.max_bad_samples >= 0 && result_.skipped > loader_.max_bad_samples) {
+      return absl::InvalidArgumentError(absl::StrCat(counted(result_.skipped, "unusable sample"),
+                                                     " of all processes, more than dataloader.max_bad_samples = ",
+                                                     loader_.max_bad_samples, ": raise it and run one of them again"));
+    }
+    TITAN_RETURN_IF_ERROR(storage::atomic_write(files_, path(data::kEncodingsManifest), manifest_text(manifest_)));
+    result_.complete = true;
+    return absl::OkStatus();
+  }
+
+  const config::JobConfig& job_;
+  const EncodingOptions& options_;
+  const config::DataLoaderSection& loader_;
+  const std::function<void(const std::string&)>& report_;
+  const std::function<void(const EncodingProgress&)>& show_;
+  storage::Files& files_ = storage::posix_files();
+
+  std::shared_ptr<data::SampleSet> samples_;
+  std::string source_;  // The files, and what identifies their content.
+  std::unique_ptr<device::Device> device_;
+  std::shared_ptr<flux::CaptionTokenizers> tokenizers_;
+  std::unique_ptr<flux::Conditioner> encoders_;
+  std::unique_ptr<flux::PictureRows> rows_;
+  at::ScalarType type_ = at::kFloat;
+  std::string empty_;  // Bytes of empty.safetensors.
+  data::EncodingsManifest manifest_;
+  int64_t per_shard_ = 1;
+  std::unique_ptr<storage::FileLock> lock_;
+  Clock::time_point began_;
+  std::vector<std::string> reasons_;  // Why samples were skipped.
+  EncodingResult result_;
+};
+
+}  // namespace
+
+absl::StatusOr<EncodingResult> encode_images(const config::JobConfig& job, const EncodingOptions& options,
+                                             const std::function<void(const std::string&)>& report,
+                                             const std::function<void(const EncodingProgress&)>& show) {
+  const at::NoGradGuard no_grad;
+  return Encoding(job, options, report, show).run();
+}
+
+}  // namespace titan::tools
