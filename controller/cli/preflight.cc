@@ -255,6 +255,7 @@ class Checker {
 
   void check_files_of(const std::string& key, const std::string& dataset, const std::string& path,
                       const config::DataLoaderSection& settings) {
+    if (s3::is_location(path)) return;  // The ranks check it, with their credentials.
     const bool images = config::learns_from_images(config_.model);
     const std::optional<DataProblem> problem =
         images ? check_listed(path) : check_data(dataset, path, settings, warnings_);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/io/s3/location.h"
+#include "common/plan/config/model_kind.h"
 
 namespace titan::config {
 
@@ -43,14 +44,18 @@ void check_object_store(Checker& check) {
   const auto nowhere_else = [&](const std::string& key, const std::string& path) {
     if (s3::is_location(path))
       check.fail(key, path, "cannot be in an object store",
-                 "only checkpoint.folder and checkpoint.initial_load_path can");
+                 "only checkpoint.folder, checkpoint.initial_load_path and datasets of images (not Parquet) can");
   };
   const JobConfig& config = check.config();
   nowhere_else("job.dump_folder", config.job.dump_folder);
   nowhere_else("model.hf_assets_path", config.model.hf_assets_path);
   nowhere_else("inference.prompts_path", config.inference.prompts_path);
-  if (config.training.dataset_path) nowhere_else("training.dataset_path", *config.training.dataset_path);
-  if (config.validation.dataset_path) nowhere_else("validation.dataset_path", *config.validation.dataset_path);
+  const bool images = learns_from_images(config.model);
+  const auto dataset = [&](const std::string& key, const std::optional<std::string>& path, const std::string& format) {
+    if (path) images&& format != "parquet_images" ? place(key, *path) : nowhere_else(key, *path);
+  };
+  dataset("training.dataset_path", config.training.dataset_path, config.training.dataloader.format);
+  dataset("validation.dataset_path", config.validation.dataset_path, config.validation.dataloader.format);
   place("checkpoint.folder", c.folder);
   if (c.initial_load_path) place("checkpoint.initial_load_path", *c.initial_load_path);
 }

@@ -83,9 +83,9 @@ class EncodeImages(unittest.TestCase):
         return done.stdout + done.stderr
 
     def encoded(self, name):
-        """Returns encodings of the images, three samples in each shard. Made once, in each folder of the test."""
+        """Returns encodings of the images, six samples in each shard. Made once."""
         if not (self.folder / name).exists():
-            self.encode(name, "--crop", "random", "--shard-mib", "1")
+            self.encode(name, "--crop", "random", "--shard-samples", "6")
         return self.folder / name
 
     def train(self, name, world=1, code=0, extra=("--checkpoint.no_enable",), **changes):
@@ -132,34 +132,34 @@ class EncodeImages(unittest.TestCase):
     def check_mismatches(self, train):
         for words, message in {("training__img_size", 48): "holds images of width 32, but training.img_size is 48",
                                ("encoder__max_t5_encoding_len", 16): "T5 encodings of length 12, but encoder.max_t5_encoding_len is 16"}.items():  # fmt: skip
-            _, output = self.train("other-size", code=1, **self.from_encodings(train, **dict([words])))
+            _, output = self.train("other-size", code=11, **self.from_encodings(train, **dict([words])))
             self.assertIn(message, output)
         # A validation with images needs encoders, which must be those of the encodings.
         changes = {"training__dataset_path": train, "training__dataloader.format": "encodings", "debug__seed": 6}
-        _, output = self.train("other-encoders", code=1, extra=["--validation.enable", "--validation.steps", "1"], **changes)
+        _, output = self.train("other-encoders", code=11, extra=["--validation.enable", "--validation.steps", "1"], **changes)
         self.assertIn("its encodings were made with another", output)
-        _, output = self.train("no-manifest", code=1, **self.from_encodings(self.folder / "images"))
+        _, output = self.train("no-manifest", code=11, **self.from_encodings(self.folder / "images"))
         self.assertIn("holds no titan-encodings.json", output)
-        self.assertIn("set dataloader.format to encodings", self.train("no-format", code=1, training__dataset_path=train)[1])
+        self.assertIn("set dataloader.format to encodings", self.train("no-format", code=11, training__dataset_path=train)[1])
 
     def test_a_killed_call_and_several_processes_make_the_same_bytes(self):
         whole = contents(self.encoded("encodings"))
         self.assertGreater(self.shards(self.folder / "encodings"), 2)
-        arguments = ("killed", "--crop", "random", "--shard-mib", "1")
+        arguments = ("killed", "--crop", "random", "--shard-samples", "6")
         self.encode(*arguments, code=-9, environment={"TITAN_FAILPOINT": "encodings.shard.written:2"})
         self.assertNotIn("titan-encodings.json", contents(self.folder / "killed"))
         self.assertIn("(1 already existed)", self.encode(*arguments))
         self.assertEqual(contents(self.folder / "killed"), whole)
-        parts = ("parts", "--crop", "random", "--shard-mib", "1", "--shard")
+        parts = ("parts", "--crop", "random", "--shard-samples", "6", "--shard")
         self.assertIn("not complete", self.encode(*parts, "1/2"))
         self.assertIn(f"complete with {SAMPLES} samples", self.encode(*parts, "0/2"))
         self.assertEqual(contents(self.folder / "parts"), whole)
-        self.assertIn("crop was \"random by seed 5\" and is \"center\"", self.encode("parts", "--shard-mib", "1", code=1))
+        self.assertIn("crop was \"random by seed 5\" and is \"center\"", self.encode("parts", "--shard-samples", "6", code=1))
         self.assertIn("write PART/PARTS", self.encode("parts", "--shard", "2/2", code=2))
 
     def test_damage_is_named(self):
         folder = self.folder / "damaged"
-        self.encode("damaged", "--crop", "random", "--shard-mib", "1", "--dtype", "bfloat16")
+        self.encode("damaged", "--crop", "random", "--shard-samples", "6", "--dtype", "bfloat16")
         shard = folder / "shard-00000.safetensors"
         whole = shard.read_bytes()
         size = json.loads((folder / "titan-encodings.json").read_text())["shards"][0]["head_bytes"] + 64
@@ -171,11 +171,11 @@ class EncodeImages(unittest.TestCase):
         self.assertIn("sample 0: its encodings are damaged", verified.stdout)
         for change, message in {whole[:-1]: "and its manifest says", whole[:8] + b"[" + whole[9:]: "damaged before byte"}.items():
             shard.write_bytes(change)
-            self.assertIn(message, self.train("all-damaged", code=1, **self.from_encodings(folder))[1])
+            self.assertIn(message, self.train("all-damaged", code=11, **self.from_encodings(folder))[1])
         shard.write_bytes(whole)
         manifest = folder / "titan-encodings.json"
         manifest.write_text(manifest.read_text().replace('"image_size": 32', '"image_size": 48'))
-        self.assertIn("does not match its checksum", self.train("bad-manifest", code=1, **self.from_encodings(folder))[1])
+        self.assertIn("does not match its checksum", self.train("bad-manifest", code=11, **self.from_encodings(folder))[1])
 
     # Samples 3 and 9 are unusable; on two ranks each has one.
     def test_unusable_samples_are_counted_over_all_ranks(self):
@@ -185,7 +185,7 @@ class EncodeImages(unittest.TestCase):
             self.assertEqual(output.count(f"{name}: "), 1, output)
         self.assertEqual([line["data/bad_samples"] for line in self.metrics("counted")], [1, 1, 2, 2])
         self.assertIn("data/waited(%)", self.metrics("counted")[0])
-        _, output = self.train("too-many", 2, code=1, **bad, **{"training__dataloader.max_bad_samples": 1})
+        _, output = self.train("too-many", 2, code=11, **bad, **{"training__dataloader.max_bad_samples": 1})
         self.assertIn("2 unusable samples of all ranks in the pass, more than dataloader.max_bad_samples = 1", output)
         resumed = {"training__steps": 5, "training__dataloader.max_bad_samples": 2, **bad}
         _, output = self.train("counted", 1, extra=["--checkpoint.interval", "2"], **resumed)

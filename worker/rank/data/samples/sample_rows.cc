@@ -75,8 +75,8 @@ SampleRows::Prepared SampleRows::prepare(int64_t index) {
     for (int64_t i = 0; i < order_.attempts() && prepared.status.ok() && !good; ++i) {
       std::string problem;
       prepared.status = attempt(i, prepared, problem);
-      good = problem.empty();
-      if (!good) problems.push_back(absl::StrCat(prepared.row.sample, ": ", problem));
+      good = prepared.status.ok() && problem.empty();
+      if (!problem.empty()) problems.push_back(absl::StrCat(prepared.row.sample, ": ", problem));
     }
   } catch (...) {
     prepared.thrown = std::current_exception();

@@ -154,6 +154,8 @@ void add_options(CLI::App& app, Words& words) {
   app.add_option("--shard-mib", words.shard_mib, "Approximate size of a file")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
+  app.add_option("--shard-samples", words.options.shard_samples, "Samples of a file, instead of its size")
+      ->check(CLI::Range(1, 1 << 20));
   app.add_option("--batch", words.options.batch, "Images that the encoders process at once")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();

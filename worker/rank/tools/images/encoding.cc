@@ -141,7 +141,7 @@ class Encoding {
     TITAN_ASSIGN_OR_RETURN(empty_, encode_empty());
     manifest_.empty_sum = storage::crc32c(empty_.data(), empty_.size());
     const int64_t row = manifest_.latent_bytes() + manifest_.t5_bytes() + manifest_.clip_bytes();
-    per_shard_ = std::max<int64_t>(1, options_.shard_bytes / row);
+    per_shard_ = options_.shard_samples > 0 ? options_.shard_samples : std::max<int64_t>(1, options_.shard_bytes / row);
     return absl::OkStatus();
   }
 
@@ -257,7 +257,7 @@ class Encoding {
     std::vector<Decoded> batch(static_cast<size_t>(end - begin));
     std::atomic<int64_t> next{begin};
     std::vector<std::thread> threads;
-    for (int64_t i = 0; i < std::min(loader_.decode_threads, end - begin); ++i) {
+    for (int64_t i = 0; i < std::min<int64_t>(loader_.decode_threads, end - begin); ++i) {
       threads.emplace_back([&] {
         for (int64_t number = next++; number < end; number = next++) {
           batch[static_cast<size_t>(number - begin)] = decode(number);

@@ -18,9 +18,10 @@ struct EncodingOptions {
   // Cuts the longer side of each image in its middle; else where the first pass of an unshuffled job would.
   bool center_crop = true;
   std::string device = "cpu";
-  int64_t batch = 8;                         // Samples that the encoders process at once.
-  int64_t shard_bytes = int64_t{256} << 20;  // Approximate size of a file.
-  int64_t part = 0, parts = 1;               // This process makes each shard whose number is `part` modulo `parts`.
+  int64_t batch = 8;          // Samples that the encoders process at once.
+  int64_t shard_samples = 0;  // Samples of a file. 0: as many as fit shard_bytes.
+  int64_t shard_bytes = int64_t{256} << 20;
+  int64_t part = 0, parts = 1;  // This process makes each shard whose number is `part` modulo `parts`.
 };
 
 struct EncodingProgress {

@@ -64,7 +64,8 @@ absl::StatusOr<data::EncodingsManifest::Shard> write_encodings(storage::Files& f
       {.key = data::kStoredClip, .dtype = type, .shape = with_rows(rows, first.clip.sizes())},
       {.key = data::kStoredCaptions, .dtype = at::kByte, .shape = {end}}};
   TITAN_ASSIGN_OR_RETURN(const checkpoint::Layout layout, checkpoint::layout(entries));
-  const std::string head = absl::StrCat(layout.header, bytes_of(sums), bytes_of(ends), bytes_of(sources));
+  std::string head = layout.header;
+  for (const std::vector<int64_t>* numbers : {&sums, &ends, &sources}) head.append(bytes_of(*numbers));
   shard.bytes = layout.file_bytes;
   shard.head_bytes = static_cast<int64_t>(head.size());
   shard.head_sum = storage::crc32c(head.data(), head.size());
@@ -89,7 +90,7 @@ absl::StatusOr<std::string> empty_file(const at::Tensor& t5, const at::Tensor& c
       {.key = data::kStoredT5, .dtype = t5.scalar_type(), .shape = t5.sizes().vec()},
       {.key = data::kStoredClip, .dtype = clip.scalar_type(), .shape = clip.sizes().vec()}};
   TITAN_ASSIGN_OR_RETURN(const checkpoint::Layout layout, checkpoint::layout(entries));
-  return absl::StrCat(layout.header, bytes_of(t5), bytes_of(clip));
+  return std::string(layout.header).append(bytes_of(t5)).append(bytes_of(clip));
 }
 
 }  // namespace titan::tools

@@ -255,6 +255,25 @@ TEST_F(SampleRowsTest, DamagedFilesEndTheReading) {
   EXPECT_THAT(rows.next().status().message(), AllOf(HasSubstr("s3://b/1.tar: byte 40960"), HasSubstr("checksum")));
 }
 
+// The sum over all ranks counts, also in the cursor; after a resume it is not counted again.
+TEST_F(SampleRowsTest, LimitAppliesToTheSumOverRanks) {
+  const auto rows = open({.max_bad_samples = 3}, false);
+  for (int i = 0; i < 11; ++i) ASSERT_TRUE(rows->next().ok());
+  EXPECT_EQ(rows->own_bad_samples(), 2) << "3 and 10";
+  EXPECT_TRUE(rows->set_bad_samples(3).ok());
+  const SampleCursor cursor = rows->cursor();
+  EXPECT_EQ(cursor.bad_samples, 3);
+  const absl::Status failed = rows->set_bad_samples(4);
+  EXPECT_EQ(failed.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(failed.message(), AllOf(HasSubstr("4 unusable samples of all ranks"), HasSubstr("max_bad_samples = 3"),
+                                      HasSubstr("0010: too small")));
+  rows->seek(cursor);
+  EXPECT_EQ(rows->own_bad_samples(), 0);
+  EXPECT_EQ(rows->cursor().bad_samples, 3);
+  EXPECT_TRUE(rows->set_bad_samples(0).ok());
+  EXPECT_FALSE(rows->set_bad_samples(1).ok());
+}
+
 TEST_F(SampleRowsTest, TooManyUnusableSamplesFail) {
   const auto rows = open({.max_bad_samples = 3}, false);
   int64_t returned = 0;
