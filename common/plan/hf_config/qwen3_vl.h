@@ -13,7 +13,7 @@ namespace titan::hf_config {
 
 // The vision-language model that a config.json describes.
 struct HfQwen3Vl {
-  models::ModelSpec text;  // Of the family qwen3; its flavor is "config.json".
+  models::ModelSpec text;  // Its family is qwen3 and its flavor "config.json".
   models::Qwen3VlSpec vl;
   std::vector<std::string> notes = {};  // Settings of the file that are not applied here, for warnings.
 };

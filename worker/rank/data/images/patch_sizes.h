@@ -1,6 +1,6 @@
 #pragma once
 
-// What the sizes of images that are cut into patches have in common.
+// Shared parts of the rules for the sizes of images that are cut into patches.
 
 #include <cmath>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace titan::images {
 
-inline constexpr double kMaxSideRatio = 200;  // Of the longer side to the shorter one.
+inline constexpr double kMaxSideRatio = 200;  // The longer side, divided by the shorter one.
 
 // Returns the error for an image that is dropped.
 inline absl::Status unsuitable(ImageSize size, const std::string& why) {

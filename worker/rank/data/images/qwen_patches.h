@@ -19,9 +19,9 @@ struct QwenPatchOptions {
   int patch_size = 16;                                // Length of a patch's side in pixels.
   int temporal_patch_size = 2;                        // Frames of a patch. An image is repeated.
   int merge_size = 2;                                 // Sides become multiples of patch_size * merge_size.
-  int64_t min_pixels = 65536, max_pixels = 16777216;  // Of the resized image.
+  int64_t min_pixels = 65536, max_pixels = 16777216;  // Limits of the resized image.
   double rescale_factor = 1.0 / 255;
-  std::array<double, 3> mean = {0.5, 0.5, 0.5}, deviation = {0.5, 0.5, 0.5};  // Of each colour, after rescaling.
+  std::array<double, 3> mean = {0.5, 0.5, 0.5}, deviation = {0.5, 0.5, 0.5};  // For each colour, after rescaling.
 
   bool operator==(const QwenPatchOptions&) const = default;
 };

@@ -43,7 +43,7 @@ Qwen3VlSize debug_size() {
                     .out_dim = 256,
                     .deepstack_layers = {1, 2}};
   size.vl.mrope_section = {4, 2, 2};
-  // Of the test tokenizer's added tokens.
+  // These are added tokens of the test tokenizer.
   size.vl.image_token = 1998, size.vl.vision_start_token = 1999, size.vl.vision_end_token = 2000;
   size.vl.video_token = 2047;
   return size;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What Qwen3-VL's blocks read of a microbatch apart from its tokens: where each token stands, and which of them are
+// The inputs of Qwen3-VL's blocks in a microbatch apart from its tokens: where each token stands, and which of them are
 // images.
 
 #include <ATen/ATen.h>

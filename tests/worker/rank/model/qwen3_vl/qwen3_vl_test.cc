@@ -31,7 +31,7 @@ struct Task {
   Weights weights;
   at::Tensor tokens, labels, documents, patches;
   vl::RowImages images;
-  std::vector<models::PatchGrid> encoded;  // What the tower runs on.
+  std::vector<models::PatchGrid> encoded;  // The tower runs on these.
 };
 
 models::Qwen3VlSpec small_vl() {

@@ -47,7 +47,7 @@ RowImages images_of(const Tensors& inputs, const std::string& prefix = "") {
   return images;
 }
 
-// What the tower reads: the images, or one square of patches that no token uses.
+// Returns the images for the tower, or one square of patches that no token uses.
 std::pair<at::Tensor, std::vector<models::PatchGrid>> patches_of(const Tensors& inputs, const RowImages& images,
                                                                  const models::Qwen3VlVisionSpec& vision) {
   if (!images.grids.empty()) return {inputs.at("patches").unsqueeze(0), images.grids};
