@@ -10,9 +10,9 @@
 #include "common/base/status/status.h"
 #include "common/io/storage/crc32c.h"
 #include "common/io/storage/file.h"
+#include "common/plan/encoders/config.h"
 #include "nlohmann/json.hpp"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
-#include "worker/rank/model/encoders/config.h"
 #include "worker/rank/model/encoders/frozen_weights.h"
 
 namespace titan::model::flux {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "common/plan/encoders/options.h"
 #include "common/plan/models/flux.h"
 #include "worker/rank/data/samples/sample_files.h"
-#include "worker/rank/model/encoders/options.h"
 #include "worker/rank/model/flux/image_batches.h"
 #include "worker/rank/model/flux/job_encoders.h"
 #include "worker/rank/model/flux/pictures.h"
