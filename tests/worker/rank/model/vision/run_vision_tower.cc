@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/plan/hf_config/vision.h"
+#include "common/plan/models/vision.h"
 #include "nlohmann/json.hpp"
 #include "tests/numerics/safetensors.h"
 #include "worker/rank/model/vision/hf_names.h"
