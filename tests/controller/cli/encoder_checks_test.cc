@@ -9,6 +9,9 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <utility>
+
+#include "common/plan/config/assets.h"
 
 namespace titan::cli {
 namespace {
@@ -112,7 +115,7 @@ TEST_F(EncoderChecksTest, AcceptsAFolderAsAutoencoder) {
   config_.encoder.autoencoder_path = encoder("vae", "{}");
   EXPECT_THAT(check_encoders(config_), IsEmpty());
   fs::remove(folder_ / "vae/model.safetensors");
-  EXPECT_THAT(check_encoders(config_), ElementsAre(Field(&EncoderProblem::message, HasSubstr("no such file"))));
+  EXPECT_THAT(check_encoders(config_), ElementsAre(Field(&EncoderProblem::message, HasSubstr("holds no weights"))));
   config_.encoder.autoencoder_path = "titan/autoencoder-tiny";
   EXPECT_THAT(check_encoders(config_),
               ElementsAre(AllOf(Field(&EncoderProblem::message, HasSubstr("nor autoencoder-tiny in the assets")),
