@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/plan/config/image_models.h"
 #include "common/plan/config/model_kind.h"
 #include "common/plan/config/validate.h"
 #include "common/plan/encoders/cost.h"
@@ -46,6 +47,7 @@ int64_t making(const config::JobConfig& config, const models::FluxSpec& spec, co
   const int64_t vectors =
       noise + one.latents * one.e + encoded + text_activation_bytes(encoders.clip, one.rows, kClipTokens, one.e);
   const int64_t mixed = noise + one.latents * (one.e + 5 * one.wide) + encoded;
+  if (!config::uses_encoders(config)) return mixed - one.held(spec);
   return std::max({pictures, texts, vectors, mixed}) - one.held(spec);
 }
 
@@ -62,7 +64,7 @@ RowMemory row_memory(const config::JobConfig& config, const models::FluxSpec& sp
   const int64_t others =
       (parameter_count(encoders.clip).elements + encoder_parameter_count(encoders.images).elements) * all.e;
   RowMemory memory;
-  memory.encoders = (t5.all + t5_ranks - 1) / t5_ranks + others;
+  if (config::uses_encoders(config)) memory.encoders = (t5.all + t5_ranks - 1) / t5_ranks + others;
   memory.held = all.held(spec) + all.rows / microbatch * (angles + (all.txt + all.img) * kPositions * kFloat);
   memory.making = std::max<int64_t>(0, making(config, spec, encoders, one, t5_ranks > 1 ? 2 * t5.largest_layer : 0));
   return memory;

@@ -16,9 +16,9 @@ struct RowMemory {
   int64_t making = 0;    // Most bytes while a microbatch is encoded, in addition to both.
 };
 
-// Returns the memory of a rank's rows with these encoders. Every rank encodes its rows whole, also those of which
-// context parallelism gives its blocks a part. `t5_ranks` ranks share one copy of T5 and gather it layer by layer, one
-// ahead.
+// Returns the memory of a rank's rows with these encoders, which do not matter if all data is stored encodings. Every
+// rank encodes its rows whole, also those of which context parallelism gives its blocks a part. `t5_ranks` ranks share
+// one copy of T5 and gather it layer by layer, one ahead.
 RowMemory row_memory(const config::JobConfig& config, const models::FluxSpec& spec,
                      const encoders::EncoderOptions& encoders, int64_t t5_ranks);
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/plan/config/image_models.h"
 #include "common/plan/config/trained_model.h"
 #include "common/plan/config/validate.h"
 #include "common/plan/encoders/released.h"
@@ -86,8 +87,9 @@ void add_rows(RankMemory& rank, const models::ModelSpec& spec) {
   const config::JobConfig& config = rank.config;
   if (spec.flux) {
     const auto encoders = encoders::released_encoder_options(config.encoder, *spec.flux);
-    if (!encoders.ok()) return;  // peak_memory() gives no estimate.
-    const RowMemory memory = row_memory(config, *spec.flux, *encoders, /*t5_ranks=*/1);
+    if (!encoders.ok() && config::uses_encoders(config)) return;  // peak_memory() gives no estimate.
+    const RowMemory memory =
+        row_memory(config, *spec.flux, encoders.value_or(encoders::EncoderOptions()), /*t5_ranks=*/1);
     rank.now.weights += memory.encoders;
     rank.now.activations += memory.held;
     update_peak(rank, memory.making);

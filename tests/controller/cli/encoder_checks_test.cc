@@ -9,6 +9,9 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <utility>
+
+#include "common/plan/config/assets.h"
 
 #include "common/plan/config/assets.h"
 

@@ -322,6 +322,9 @@ TEST(MemoryEstimate, CountsFlux) {
   for (size_t i = 0; i < cases.size(); ++i) {
     if (i % 3 == 0 || std::getenv("TITAN_LONG") != nullptr) compare(cases[i]);
   }
+  // Stored encodings need no encoders, not even their sizes.
+  const std::string stored = "--training.dataloader.format encodings --training.dataset_path /encodings ";
+  compare({"flux_dev", words_of({.more = full + rows(4, 256) + stored + "--encoder.t5_encoder /missing"})});
 }
 
 // The tiles of logits that QK-clip scans (nn/attention_core.h) live during one layer's forward pass, which is never the

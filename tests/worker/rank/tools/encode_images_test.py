@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -187,9 +188,11 @@ class EncodeImages(unittest.TestCase):
         self.assertIn("data/waited(%)", self.metrics("counted")[0])
         _, output = self.train("too-many", 2, code=11, **bad, **{"training__dataloader.max_bad_samples": 1})
         self.assertIn("2 unusable samples of all ranks in the pass, more than dataloader.max_bad_samples = 1", output)
-        resumed = {"training__steps": 5, "training__dataloader.max_bad_samples": 2, **bad}
-        _, output = self.train("counted", 1, extra=["--checkpoint.interval", "2"], **resumed)
-        self.assertEqual(self.metrics("counted")[-1]["data/bad_samples"], 2)
+        shutil.rmtree(self.folder / "counted/checkpoint/step-4")
+        resumed = {"training__steps": 6, "training__dataloader.max_bad_samples": 2, **bad}
+        self.train("counted", 1, extra=["--checkpoint.interval", "2"], **resumed)
+        # Steps 3 to 5 end the pass of five steps, and step 6 begins the next one with three good samples and number 3.
+        self.assertEqual([line["data/bad_samples"] for line in self.metrics("counted")[4:]], [2, 2, 2, 1])
         self.train("any", 1, **bad, **{"training__dataloader.max_bad_samples": -1})
 
     def test_unusable_samples_are_left_out_of_encodings(self):

@@ -90,8 +90,8 @@ class BatchSource {
   // Returns whether all ranks read all rows, and so find the same unusable ones; else each finds those of its rows.
   virtual bool warns_alike() const { return true; }
 
-  // For data whose ranks do not warn alike: returns how many rows of this rank were unusable in the pass of state(),
-  // since the pass began or since the last restore(). Call it between batches.
+  // For data whose ranks do not warn alike: returns how many rows of this rank were unusable in the pass of the last
+  // row, since the pass began or since the last restore(). Call it between batches.
   virtual int64_t own_unusable() const { return 0; }
   // Takes the sum of own_unusable() over the data-parallel ranks, for state(). Returns InvalidArgument, on every rank
   // alike, if there are more than the data's limit allows.

@@ -40,18 +40,18 @@ struct EncodingsManifest {
     std::string name;        // "shard-00000.safetensors"
     int64_t samples = 0;     // 0: there is no file.
     int64_t skipped = 0;     // Samples of the source that could not be used.
-    int64_t bytes = 0;       // Of the file.
-    int64_t head_bytes = 0;  // Of the file's head.
+    int64_t bytes = 0;       // Size of the file.
+    int64_t head_bytes = 0;  // Size of its head.
     int64_t head_sum = 0;    // CRC-32C of the head.
   };
-  std::string dtype;  // Of the encodings, as safetensors names it: "F32", "BF16" or "F64".
+  std::string dtype;  // Type of the encodings, as safetensors names it: "F32", "BF16" or "F64".
   int64_t image_size = 0;
   int64_t latent_channels = 0, latent_side = 0;
   int64_t t5_tokens = 0, t5_width = 0, clip_width = 0;
-  double scale = 0, shift = 0;  // Of the autoencoder: latents are scale * (z - shift).
+  double scale = 0, shift = 0;  // The autoencoder's: latents are scale * (z - shift).
   std::string crop;             // "center", or "random" with its seed.
-  // What made the encodings: a text for each of "t5_encoder", "clip_encoder", "autoencoder_path" and "tokenizers" that
-  // differs for other encoders.
+  // Identifies what made the encodings: a text for each of "t5_encoder", "clip_encoder", "autoencoder_path" and
+  // "tokenizers" that differs for other encoders.
   std::map<std::string, std::string> encoders;
   int64_t empty_sum = 0;  // CRC-32C of empty.safetensors.
   std::vector<Shard> shards;

@@ -202,14 +202,17 @@ absl::Status SampleRows::note_skipped(const SampleRow& row) {
 SampleCursor SampleRows::cursor() const {
   const int64_t rows = returned_ / options_.batch * options_.batch * options_.dp_size;
   SampleCursor cursor{.next = order_.place(order_.number(start_.next) + rows)};
-  cursor.bad_samples = bad_before(cursor.next.pass) + bad_of_all_.value_or(own_bad_samples());
+  if (cursor.next.pass == current_pass()) cursor.bad_samples = bad_samples();
   return cursor;
 }
 
-int64_t SampleRows::own_bad_samples() const {
+// Returns the pass of the last row before cursor().
+int64_t SampleRows::current_pass() const {
   const int64_t rows = returned_ / options_.batch * options_.batch * options_.dp_size;
-  return order_.place(order_.number(start_.next) + rows).pass == bad_pass_ ? bad_samples_ : 0;
+  return order_.place(order_.number(start_.next) + std::max<int64_t>(0, rows - 1)).pass;
 }
+
+int64_t SampleRows::own_bad_samples() const { return current_pass() == bad_pass_ ? bad_samples_ : 0; }
 
 absl::Status SampleRows::set_bad_samples(int64_t of_all_ranks) {
   bad_of_all_ = of_all_ranks;
@@ -220,7 +223,7 @@ absl::Status SampleRows::set_bad_samples(int64_t of_all_ranks) {
       options_.max_bad_samples, last_skipped_.empty() ? "" : absl::StrCat("; this rank's last: ", last_skipped_)));
 }
 
-int64_t SampleRows::bad_samples() const { return cursor().bad_samples; }
+int64_t SampleRows::bad_samples() const { return bad_before(current_pass()) + bad_of_all_.value_or(own_bad_samples()); }
 
 int64_t SampleRows::bad_before(int64_t pass) const { return pass == start_.next.pass ? start_.bad_samples : 0; }
 

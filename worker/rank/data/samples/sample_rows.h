@@ -94,8 +94,8 @@ class SampleRows {
   // every rank and valid for any dp_size. Its `bad_samples` are those of all ranks if set_bad_samples() was called at
   // this place, else only this rank's.
   SampleCursor cursor() const;
-  // Returns how many samples this rank skipped in the pass of cursor(), since it began or since the last seek(). They
-  // are those of returned rows. Like cursor(), call it between microbatches.
+  // Returns how many samples this rank skipped in the pass of the last row before cursor(), since it began or since the
+  // last seek(). They are those of returned rows. Like cursor(), call it between microbatches.
   int64_t own_bad_samples() const;
   // Takes the sum of own_bad_samples() over the data-parallel ranks. Returns InvalidArgument if it is beyond
   // max_bad_samples, with those before the last seek(); so all ranks fail at the same place. Without this call a rank
@@ -128,6 +128,7 @@ class SampleRows {
   absl::Status attempt(int64_t attempt, Prepared& prepared, std::string& problem);
   Prepared take();
   absl::Status note_skipped(const SampleRow& row);
+  int64_t current_pass() const;
   // Returns the skipped samples of a pass before the last seek().
   int64_t bad_before(int64_t pass) const;
   void run();

@@ -30,7 +30,7 @@ class EncodedRows final : public RowMaker {
 
   // kMoments, kT5Encoding and kClipEncoding, in the type of the files.
   const std::vector<Member>& members() const override { return members_; }
-  // A dropped caption's encoding is that of the empty caption.
+  // Returns [2 C, h, w], [Tt, txt_width] and [vec_width]. A dropped caption's encoding is that of the empty caption.
   absl::StatusOr<std::vector<at::Tensor>> make(const data::Sample& sample,
                                                const random::SampleDraws& draws) const override;
 

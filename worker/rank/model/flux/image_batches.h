@@ -50,11 +50,12 @@ class RowMaker {
   struct Member {
     const char* name;
     at::ScalarType type;
-    std::vector<int64_t> shape;  // Of one row.
+    std::vector<int64_t> shape;  // One row's.
   };
   virtual ~RowMaker() = default;
   virtual const std::vector<Member>& members() const = 0;
-  // Returns the members' values, in their order. Errors: InvalidArgument if the sample cannot be used, with the reason.
+  // Returns the members' values [member.shape...], in their order. Errors: InvalidArgument if the sample cannot be
+  // used, with the reason.
   virtual absl::StatusOr<std::vector<at::Tensor>> make(const data::Sample& sample,
                                                        const random::SampleDraws& draws) const = 0;
 };

@@ -149,6 +149,15 @@ data::Batch FluxObjective::example(const config::JobConfig& config, int64_t rows
   const int64_t size = config.training.img_size, side = size / downsampling_;
   const auto zeros = [](at::IntArrayRef shape, at::ScalarType type) { return at::zeros({}, type).expand(shape); };
   const at::Tensor latent = zeros({rows, latent_channels_, side, side}, at::kFloat);
+  if (config.training.dataloader.format == "encodings") {
+    return {{kMoments, zeros({rows, 2 * latent_channels_, side, side}, encoder_type_)},
+            {kT5Encoding, zeros({rows, config.encoder.max_t5_encoding_len, spec_.txt_width}, encoder_type_)},
+            {kClipEncoding, zeros({rows, spec_.vec_width}, encoder_type_)},
+            {kNoise, latent},
+            {kEps, latent},
+            {kTime, zeros({rows, 1}, at::kFloat)},
+            {kRow, zeros({rows}, at::kLong)}};
+  }
   return {{kImage, zeros({rows, 3, size, size}, at::kFloat)},
           {kT5Ids, zeros({rows, config.encoder.max_t5_encoding_len}, at::kLong)},
           {kClipIds, zeros({rows, clip_tokens_}, at::kLong)},
@@ -167,14 +176,10 @@ Microbatch FluxObjective::microbatch(const data::Batch& batch, const MicrobatchO
     latents = stored_latents(on(batch.at(kMoments), options.device), on(batch.at(kEps), options.device));
     txt = on(batch.at(kT5Encoding), options.device).to(encoder_type_);
     y = on(batch.at(kClipEncoding), options.device).to(encoder_type_);
-  } else if (encoders_.conditioner != nullptr) {
+  } else {
     latents = encoders_.conditioner->latents(on(batch.at(kImage), options.device), on(batch.at(kEps), options.device));
     txt = encoders_.conditioner->txt(on(batch.at(kT5Ids), options.device));
     y = encoders_.conditioner->vector(on(batch.at(kClipIds), options.device));
-  } else {  // A dry run with stored encodings needs only shapes.
-    latents = at::empty_like(noise);
-    txt = at::empty({batch.rows(), batch.at(kT5Ids).size(1), spec_.txt_width}, noise.options());
-    y = at::empty({batch.rows(), spec_.vec_width}, noise.options());
   }
   const int64_t height = latents.size(2), width = latents.size(3);
   const at::ScalarType wide = latents.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;

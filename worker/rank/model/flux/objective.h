@@ -57,7 +57,7 @@ class FluxObjective final : public Objective {
   JobEncoders encoders_;  // Empty if all data is stored encodings.
   at::ScalarType encoder_type_ = at::kFloat;
   std::map<std::string, std::string> marks_;  // identify_encoders() of the encoders or of the first stored encodings.
-  std::string marks_of_;                      // What they belong to, for messages.
+  std::string marks_of_;                      // Names what they belong to, for messages.
   encoders::AutoencoderOptions stored_;       // Scale and shift of stored latents.
   std::vector<std::string> notes_;
   int64_t latent_channels_ = 16, downsampling_ = 8, clip_tokens_ = 77;

@@ -54,9 +54,9 @@ const char* dtype_name(at::ScalarType type) {
   return type == at::kDouble ? "F64" : type == at::kFloat ? "F32" : "BF16";
 }
 
-// What the encoders read of a sample, or why it cannot be used.
+// The encoders' input for a sample, or why it cannot be used.
 struct Decoded {
-  absl::Status status;  // Of the files.
+  absl::Status status;  // An error of the files.
   std::string problem;  // With the sample's name.
   std::string caption;
   at::Tensor image, t5_ids, clip_ids;

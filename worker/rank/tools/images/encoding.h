@@ -14,7 +14,7 @@ namespace titan::tools {
 struct EncodingOptions {
   std::string out;             // Folder: new, or left by an earlier call with the same job and options.
   bool training = true;        // Encodes the data of [training]; else of [validation].
-  std::string dtype = "auto";  // Of the encodings: float32, bfloat16, or auto: the encoders' own.
+  std::string dtype = "auto";  // Type of the encodings: float32, bfloat16, or auto: the encoders' own.
   // Cuts the longer side of each image in its middle; else where the first pass of an unshuffled job would.
   bool center_crop = true;
   std::string device = "cpu";
@@ -27,16 +27,16 @@ struct EncodingOptions {
 struct EncodingProgress {
   int64_t samples = 0;  // Processed by this call, skipped ones included.
   int64_t kept = 0;     // In shards that existed already.
-  int64_t total = 0;    // Of this process.
-  int64_t skipped = 0;  // Of `samples` and `kept`, those that could not be used.
+  int64_t total = 0;    // Samples of this process's shards.
+  int64_t skipped = 0;  // Unusable ones among `samples` and `kept`.
   double seconds = 0;
 };
 
 struct EncodingResult {
   EncodingProgress progress;
-  int64_t shards = 0, kept_shards = 0;  // Of this process.
+  int64_t shards = 0, kept_shards = 0;  // This process's.
   bool complete = false;                // All processes' shards exist, and the manifest was written.
-  int64_t samples = 0, skipped = 0;     // Of all processes, if complete.
+  int64_t samples = 0, skipped = 0;     // All processes', if complete.
 };
 
 // Encodes the data that a job of flux reads, in shards, each of which appears whole. Complete shards of an earlier call
