@@ -207,7 +207,7 @@ TEST(Qwen3VlSplitTest, ComputesTheSameAsOneRank) {
                                  {"tp2 cp2 around a ring", {.cp = 2, .tp = 2}, 4, true, true, false, "alltoall"}};
   expect_same(make_task("debugmodel", /*documents=*/true), dense);
   expect_same(make_task("debugmodel_moe", /*documents=*/false),
-              {{"tp2 ep4 etp1", {.tp = 2, .ep = 4, .etp = 1}, 4}, {"cp2 ep2", {.cp = 2, .ep = 2}, 2}});
+              {{"tp2 ep2 etp1", {.tp = 2, .ep = 2, .etp = 1}, 2}, {"cp2 ep2", {.cp = 2, .ep = 2}, 2}});
 }
 
 // Ranks that share the tower's parameters must all run it, so a microbatch without images does too.
