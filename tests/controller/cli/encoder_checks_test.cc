@@ -13,8 +13,6 @@
 
 #include "common/plan/config/assets.h"
 
-#include "common/plan/config/assets.h"
-
 namespace titan::cli {
 namespace {
 

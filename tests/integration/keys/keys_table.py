@@ -279,10 +279,9 @@ ROWS = [
     ("training.dataloader.packing_window", 2, "loss", "packed documents"),
     *each("training.dataloader.format", ["webdataset", "image_folder", "parquet_images", "encodings"], "refused", "a job", "holds images"),
     ("training.dataloader.max_bad_samples", 0, "facts", "Flux's damaged pictures"),
-    *keys("training.dataloader", {"image_key": "jpg", "caption_key": "text"}, "facts", "Flux"),
     *keys("training.dataloader", {"max_bad_samples": -1, "image_key": "png", "caption_key": "text", "decode_threads": 4}, "warned",
           "a job", OFF),
-    *keys("training", {"classifier_free_guidance_prob": 0.447, "img_size": 48}, "loss", "Flux"),
+    *keys("training", {"classifier_free_guidance_prob": 0.447, "img_size": 16}, "loss", "Flux"),
     ("training.test_mode", False, "facts", "Flux"),
     *keys("training", {"classifier_free_guidance_prob": 0.447, "guidance_scale": 3.5, "img_size": 512, "test_mode": True}, "warned", "a job", OFF),
 

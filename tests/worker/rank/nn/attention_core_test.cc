@@ -8,6 +8,7 @@
 #include "tests/worker/rank/nn/attention_case.h"
 #include "worker/rank/nn/attention_kernel.h"
 #include "worker/rank/nn/attention_pairs.h"
+#include "worker/rank/nn/meta_kernels.h"
 
 namespace titan::nn {
 namespace {
@@ -114,6 +115,7 @@ TEST(AttentionCoreTest, PlainKernelMatchesTheFusedOne) {
 }
 
 TEST(AttentionCoreTest, DryRunsHaveShapes) {
+  use_meta_kernels();
   for (const AttentionMask& mask : {AttentionMask{}, AttentionMask{.window = 8}, AttentionMask{.chunk = 16},
                                     AttentionMask{.causal = false}, AttentionMask{.chunk = 16, .causal = false}}) {
     Case c{.sharing = 2, .tokens = 64, .v_head = 4, .mask = mask, .sinks = true};

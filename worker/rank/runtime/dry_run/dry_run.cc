@@ -298,7 +298,7 @@ class DryRun {
   nn::MicrobatchContext first_;
   struct Flops {
     int64_t products = 0, attentions = 0, encoders = 0;
-  } flops_;  // Of the last step.
+  } flops_;  // The last step's.
 };
 
 }  // namespace
