@@ -11,6 +11,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3].parent / "testing"))
 from paths import SOURCE
+from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, str(SOURCE / "tests/worker/rank/runtime"))
 from titan_rank_test import Ranks, losses  # noqa: E402
@@ -83,16 +84,27 @@ class VlmTrainingTest(unittest.TestCase):
         mixed = {"training.dataset": "obelics", "training.dataset_path": self.folder / "mixed", "data.packing_buffer_size": 5,
                  "data.max_images_per_batch": 3}
         one, _ = self.train("packed", 1, ["--checkpoint.interval", "2"], **mixed)
-        split, _ = self.train("packed-cp", 2, ["--checkpoint.no_enable", CONTEXT, "2"], **mixed)
-        self.assert_equal(split, one, "cp")
+        for name, mesh in {"tp": [TENSOR, "2"], "cp": [CONTEXT, "2"]}.items():  # Pictures are in all parts of a row.
+            split, _ = self.train(f"packed-{name}", 2, [*mesh, "--checkpoint.no_enable"], **mixed)
+            self.assert_equal(split, one, name)
         shutil.rmtree(self.folder / "packed/checkpoint/step-4")
         resumed, _ = self.train("packed", 2, ["--checkpoint.interval", "2"], **mixed)  # A rank may have rows without pictures.
         self.assert_equal(resumed, one, "resumed")
 
-    def test_only_texts(self):
+    def test_only_texts_and_weights_as_in_hugging_face(self):
         texts = {"training.dataset": "obelics", "training.dataset_path": self.folder / "texts"}
-        curve, _ = self.train("texts", 2, ["--checkpoint.no_enable"], **texts)
+        last = ["--checkpoint.interval", "4", "--checkpoint.last_save_in_hf", "--checkpoint.last_save_model_only"]
+        curve, _ = self.train("texts", 2, last, **texts)
         self.assertLess(curve[4], curve[1])
+        # A folder may have the weights of Llama and of SigLIP 2 side by side. The projector, which neither has, is drawn.
+        saved, folder = self.folder / "texts/checkpoint/step-4", self.folder / "both"
+        weights = {key: value for path in saved.glob("*.safetensors") for key, value in load_file(path).items()}
+        folder.mkdir()
+        for name, prefix in (("language", ("model.", "lm_head.")), ("encoder", "vision_model.")):
+            some = {key: value for key, value in weights.items() if key.startswith(prefix)}
+            save_file(some, folder / f"{name}.safetensors")
+        loaded, _ = self.train("loaded", 1, ["--checkpoint.initial_load_in_hf", "--checkpoint.initial_load_path", str(folder)], **texts)
+        self.assertLess(loaded[1], curve[4])
 
     def test_failures_are_named(self):
         write_tokenizer(self.folder / "plain", special=[BOS, EOS, *IMAGE[:3]])
