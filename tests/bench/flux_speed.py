@@ -4,7 +4,7 @@ ranks of one thread each, alternating.
   .deps/venv/bin/python tests/bench/flux_speed.py [--rounds 3] [--steps 6] [--image-size 128] [--batch 2] [--no-peer] [-- flags of both...]
 
 The job is torchtitan's recipe flux_debug in test mode, where encoders have random weights: flux-debug (258 million parameters), CLIP-L, the
-released autoencoder, full recomputation, dropped captions. T5 has 2 of XXL's 24 layers, so that it fits this machine, and 64 tokens.
+released autoencoder, full recomputation, dropped captions. T5 has one of the 24 layers of XXL and 64 tokens, so that the job fits a small machine.
 Both read the same tar archive of pictures. Images per second are those of both ranks, by the time between the lines of steps; the median
 of a run's steps counts, without the first two.
 """
@@ -28,8 +28,8 @@ from measures import WARM, steps_of
 from programs import BIN, DEPS, SOURCE, Ended, measured, titan_environment, torchtitan_environment
 
 RANKS, PICTURES, WIDTH, HEIGHT = 2, 32, 320, 256
-T5 = {"architectures": ["T5EncoderModel"], "model_type": "t5", "d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 2, "num_heads": 64,
-      "vocab_size": 32128, "feed_forward_proj": "gated-gelu", "relative_attention_num_buckets": 32, "layer_norm_epsilon": 1e-6}
+T5 = {"architectures": ["T5EncoderModel"], "model_type": "t5", "d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 1, "num_heads": 64,
+      "vocab_size": 2304, "feed_forward_proj": "gated-gelu", "relative_attention_num_buckets": 32, "layer_norm_epsilon": 1e-6}
 CLIP = {"architectures": ["CLIPTextModel"], "model_type": "clip_text_model", "hidden_size": 768, "intermediate_size": 3072,
         "num_hidden_layers": 12, "num_attention_heads": 12, "vocab_size": 49408, "max_position_embeddings": 77, "hidden_act": "quick_gelu",
         "eos_token_id": 2, "layer_norm_eps": 1e-5}

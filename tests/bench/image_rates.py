@@ -2,8 +2,8 @@
 
     image_rates.py [--rounds 5] [--images 100]
 
-Both decode the same file, resize the shorter side to 256 and cut 256 x 256 pixels; the second row of a format also makes the
-floats for Flux, as torchtitan does. Seconds are the thread's processor time, the median of rounds that alternate."""
+The first row of a format only decodes the file. The second also resizes the shorter side to 256 and cuts 256 x 256 pixels; the third also
+makes the floats for Flux, as torchtitan does. Seconds are the thread's processor time, the median of rounds that alternate."""
 
 import argparse
 import io
@@ -42,6 +42,10 @@ def files():
         yield name, file.getvalue()
 
 
+def pillow_decoded(data):
+    Image.open(io.BytesIO(data)).load()
+
+
 def pillow_cut(data):
     image = Image.open(io.BytesIO(data)).resize((WIDTH * SIZE // HEIGHT + 1, SIZE))
     return image.crop((40, 0, 40 + SIZE, SIZE))
@@ -76,7 +80,7 @@ def main():
     with tempfile.NamedTemporaryFile() as file:
         for name, data in files():
             Path(file.name).write_bytes(data)
-            for result, work, request in (("pixels", pillow_cut, {"steps": [resized]}),
+            for result, work, request in (("decoded", pillow_decoded, {"steps": []}), ("pixels", pillow_cut, {"steps": [resized]}),
                                           ("floats", pillow_floats, {"result": "square", "size": SIZE, "draw": 40})):
                 rounds = [(seconds_of_pillow(work, data, flags.images), seconds(file=file.name, **request)) for _ in range(flags.rounds)]
                 theirs, ours = (flags.images / statistics.median(column) for column in zip(*rounds))
