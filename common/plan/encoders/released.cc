@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/io/storage/file.h"
@@ -29,20 +30,30 @@ ClipTextOptions clip(int64_t dim, int64_t heads) {
 }
 
 const std::vector<Released<T5Options>>& t5_sizes() {
-  static const auto& all = *new std::vector<Released<T5Options>>{{"google/t5-v1_1-small", t5(512, 8, 6, 1024)},
-                                                                 {"google/t5-v1_1-base", t5(768, 12, 12, 2048)},
-                                                                 {"google/t5-v1_1-large", t5(1024, 24, 16, 2816)},
-                                                                 {"google/t5-v1_1-xl", t5(2048, 24, 32, 5120)},
-                                                                 {"google/t5-v1_1-xxl", t5(4096, 24, 64, 10240)}};
+  static const auto& all = *new std::vector<Released<T5Options>>{
+      {"google/t5-v1_1-small", t5(512, 8, 6, 1024)},
+      {"google/t5-v1_1-base", t5(768, 12, 12, 2048)},
+      {"google/t5-v1_1-large", t5(1024, 24, 16, 2816)},
+      {"google/t5-v1_1-xl", t5(2048, 24, 32, 5120)},
+      {"google/t5-v1_1-xxl", t5(4096, 24, 64, 10240)},
+      {"titan/t5-tiny",
+       {.vocab_size = 133, .dim = 64, .num_layers = 2, .num_heads = 4, .head_dim = 16, .ffn_hidden = 128}}};
   return all;
 }
 
 const std::vector<Released<ClipTextOptions>>& clip_sizes() {
-  static const auto& all =
-      *new std::vector<Released<ClipTextOptions>>{{"openai/clip-vit-base-patch16", clip(512, 8)},
-                                                  {"openai/clip-vit-base-patch32", clip(512, 8)},
-                                                  {"openai/clip-vit-large-patch14", clip(768, 12)}};
+  static const auto& all = *new std::vector<Released<ClipTextOptions>>{
+      {"openai/clip-vit-base-patch16", clip(512, 8)},
+      {"openai/clip-vit-base-patch32", clip(512, 8)},
+      {"openai/clip-vit-large-patch14", clip(768, 12)},
+      {"titan/clip-tiny", {.vocab_size = 617, .dim = 64, .num_layers = 2, .num_heads = 4, .ffn_hidden = 128}}};
   return all;
+}
+
+// Returns the installation's autoencoder for its folder or name, else Flux's.
+AutoencoderOptions released_autoencoder(const std::string& path) {
+  if (!absl::EndsWith(path, "autoencoder-tiny")) return {};
+  return {.channels = {16, 16, 32, 32}, .blocks_per_level = 1, .norm_groups = 4, .scale = 1.007, .shift = 0.0393};
 }
 
 template <typename Options, typename Fits>
@@ -90,6 +101,7 @@ absl::StatusOr<EncoderOptions> released_encoder_options(const config::EncoderSec
   EncoderOptions found;
   TITAN_ASSIGN_OR_RETURN(found.t5, released_t5(encoder, spec));
   TITAN_ASSIGN_OR_RETURN(found.clip, released_clip(encoder, spec));
+  found.images = released_autoencoder(encoder.autoencoder_path);
   return found;
 }
 
@@ -101,7 +113,7 @@ absl::StatusOr<EncoderOptions> find_encoder_options(const config::EncoderSection
   TITAN_RETURN_IF_ERROR(read_into(clip, kClipKey, encoder.clip_encoder, clip_text_options));
   EncoderOptions found{.t5 = *t5, .clip = *clip, .images = {}};
   // A file without config.json is read as Flux's.
-  absl::StatusOr<AutoencoderOptions> images = AutoencoderOptions();
+  absl::StatusOr<AutoencoderOptions> images = released_autoencoder(encoder.autoencoder_path);
   const std::string& path = encoder.autoencoder_path;
   const bool is_folder = read_config(storage::posix_files(), path).ok();
   if (is_folder) TITAN_RETURN_IF_ERROR(read_into(images, "encoder.autoencoder_path", path, autoencoder_options));

@@ -10,8 +10,8 @@
 namespace titan::encoders {
 
 // Returns the numbers of the released encoders of the job's names, or of those with the widths that the model reads,
-// because a folder may exist only on the nodes; of Flux's autoencoder. Reads no file. Errors: NotFound if no released
-// encoder has the width, names the key.
+// because a folder may exist only on the nodes; of Flux's autoencoder, or of that of the installation. Reads no file.
+// Errors: NotFound if no released encoder has the width, names the key.
 absl::StatusOr<EncoderOptions> released_encoder_options(const config::EncoderSection& encoder,
                                                         const models::FluxSpec& spec);
 

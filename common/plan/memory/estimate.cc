@@ -1,9 +1,8 @@
 #include "common/plan/memory/estimate.h"
 
-#include "common/plan/config/image_models.h"
 #include "common/plan/config/parallelism.h"
 #include "common/plan/config/trained_model.h"
-#include "common/plan/encoders/released.h"
+#include "common/plan/memory/flux_rows.h"
 #include "common/plan/memory/rank_memory.h"
 #include "common/plan/memory/step_walk.h"
 #include "common/plan/models/sizes.h"
@@ -21,9 +20,7 @@ Estimate peak_memory_at(const config::JobConfig& config, const models::ModelSpec
 std::optional<Estimate> peak_memory(const config::JobConfig& config) {
   const absl::StatusOr<models::ModelSpec> spec = config::resolve_model(config.model);
   if (!spec.ok() || spec->vision) return std::nullopt;
-  if (spec->flux && config::uses_encoders(config) &&
-      !encoders::released_encoder_options(config.encoder, *spec->flux).ok())
-    return std::nullopt;
+  if (spec->flux && !job_encoders(config, *spec->flux).ok()) return std::nullopt;
   const absl::StatusOr<pipeline::PipelinePlan> plan =
       pipeline::plan(config::pipeline_options(config, models::block_names(*spec)));
   if (!plan.ok() || plan->schedule.steps.empty()) return std::nullopt;

@@ -168,11 +168,14 @@ int64_t encoder_bytes(const config::JobConfig& config) {
 std::vector<BlockMemory> flux_block_memory(const config::JobConfig& config, const models::FluxSpec& spec) {
   const models::FluxShape shape = flux_shape(config);
   std::vector<models::BlockActivations> kept = models::block_activations(spec, shape);
-  // The first block reads the microbatch's tensors themselves, unless it converts them.
+  // The first block reads the microbatch's tensors themselves, unless it converts them or they are parts of several
+  // rows.
   const int64_t element = shape.element_bytes;
-  if (encoder_bytes(config) == element)
-    kept.front().graph -= shape.rows * (shape.txt * spec.txt_width + spec.vec_width) * element;
-  if (element >= 4) kept.front().graph -= shape.rows * shape.img * spec.in_channels * element;
+  const bool whole = shape.rows == 1 || config.parallelism.context_parallel_degree == 1;
+  const bool same_texts = encoder_bytes(config) == element, same_latents = element >= 4;
+  if (same_texts) kept.front().graph -= shape.rows * spec.vec_width * element;
+  if (same_texts && whole) kept.front().graph -= shape.rows * shape.txt * spec.txt_width * element;
+  if (same_latents && whole) kept.front().graph -= shape.rows * shape.img * spec.in_channels * element;
   std::vector<BlockMemory> blocks;
   for (size_t i = 0; i < kept.size(); ++i) {
     FluxBlocks one(config, spec, shape);

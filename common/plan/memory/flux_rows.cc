@@ -6,6 +6,7 @@
 #include "common/plan/config/model_kind.h"
 #include "common/plan/config/validate.h"
 #include "common/plan/encoders/cost.h"
+#include "common/plan/encoders/released.h"
 #include "common/plan/memory/flux_blocks.h"
 
 namespace titan::memory {
@@ -47,11 +48,15 @@ int64_t making(const config::JobConfig& config, const models::FluxSpec& spec, co
   const int64_t vectors =
       noise + one.latents * one.e + encoded + text_activation_bytes(encoders.clip, one.rows, kClipTokens, one.e);
   const int64_t mixed = noise + one.latents * (one.e + 5 * one.wide) + encoded;
-  if (!config::uses_encoders(config)) return mixed - one.held(spec);
   return std::max({pictures, texts, vectors, mixed}) - one.held(spec);
 }
 
 }  // namespace
+
+absl::StatusOr<encoders::EncoderOptions> job_encoders(const config::JobConfig& config, const models::FluxSpec& spec) {
+  if (!config::uses_encoders(config)) return encoders::EncoderOptions();
+  return encoders::released_encoder_options(config.encoder, spec);
+}
 
 RowMemory row_memory(const config::JobConfig& config, const models::FluxSpec& spec,
                      const encoders::EncoderOptions& encoders, int64_t t5_ranks) {
@@ -60,12 +65,13 @@ RowMemory row_memory(const config::JobConfig& config, const models::FluxSpec& sp
   const RowBytes one(config, spec, microbatch);
   const int64_t context = config.parallelism.context_parallel_degree;
   const int64_t angles = (all.txt + all.img) / context * spec.head_dim() / 2 * 2 * all.wide;
+  RowMemory memory;
+  memory.held = all.held(spec) + all.rows / microbatch * (angles + (all.txt + all.img) * kPositions * kFloat);
+  if (!config::uses_encoders(config)) return memory;  // Stored encodings.
   const encoders::WeightBytes t5 = weight_bytes(encoders.t5, all.e, config.encoder.t5_weights == "int8");
   const int64_t others =
       (parameter_count(encoders.clip).elements + encoder_parameter_count(encoders.images).elements) * all.e;
-  RowMemory memory;
-  if (config::uses_encoders(config)) memory.encoders = (t5.all + t5_ranks - 1) / t5_ranks + others;
-  memory.held = all.held(spec) + all.rows / microbatch * (angles + (all.txt + all.img) * kPositions * kFloat);
+  memory.encoders = (t5.all + t5_ranks - 1) / t5_ranks + others;
   memory.making = std::max<int64_t>(0, making(config, spec, encoders, one, t5_ranks > 1 ? 2 * t5.largest_layer : 0));
   return memory;
 }

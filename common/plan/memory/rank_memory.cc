@@ -4,10 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "common/plan/config/image_models.h"
 #include "common/plan/config/trained_model.h"
 #include "common/plan/config/validate.h"
-#include "common/plan/encoders/released.h"
 #include "common/plan/memory/flux_rows.h"
 
 namespace titan::memory {
@@ -83,13 +81,13 @@ std::map<std::string, size_t> places_of(const pipeline::PipelinePlan& plan) {
 }
 
 // Adds tokens, labels and RoPE tables; or images, captions and their frozen encoders.
-void add_rows(RankMemory& rank, const models::ModelSpec& spec) {
+void add_rows(RankMemory& rank, const models::ModelSpec& spec, const mesh::Mesh& mesh) {
   const config::JobConfig& config = rank.config;
   if (spec.flux) {
-    const auto encoders = encoders::released_encoder_options(config.encoder, *spec.flux);
-    if (!encoders.ok() && config::uses_encoders(config)) return;  // peak_memory() gives no estimate.
+    const auto encoders = job_encoders(config, *spec.flux);
+    if (!encoders.ok()) return;  // peak_memory() gives no estimate.
     const RowMemory memory =
-        row_memory(config, *spec.flux, encoders.value_or(encoders::EncoderOptions()), /*t5_ranks=*/1);
+        row_memory(config, *spec.flux, *encoders, config.encoder.shard_t5 ? mesh.size(Axis::kFsdp) : 1);
     rank.now.weights += memory.encoders;
     rank.now.activations += memory.held;
     update_peak(rank, memory.making);
@@ -157,7 +155,7 @@ void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline:
   }
   const bool head_elsewhere = rank.stages.count(plan.schedule.stages - 1) == 0;
   if (spec.tied_embeddings && embedding != nullptr && head_elsewhere) rank.shared = embedding;
-  add_rows(rank, spec);
+  add_rows(rank, spec, mesh);
   // Two messages of other stages may be received ahead.
   if (plan.schedule.ranks > 1) rank.now.buffers += 2 * memory.back().input;
 }

@@ -158,15 +158,12 @@ Change offload() {
 // Adds Flux on every axis, in pairs and triples. torchtitan has only FSDP, HSDP and CP for it.
 void flux_rows(Table& table) {
   const std::string flux = "flux";
-  table.add(flux, {.shard = 4}, "", "");
   table.add(flux, {.shard = 4}, "full AC", "Flux FSDP", {recompute("full")});
   table.add(flux, {.shard = 2}, "selective AC op", "", {recompute("selective", "op")});
   table.add(flux, {.shard = 2}, "4 microbatches, reshard always", "", {accumulate(1), reshard("always")});
   table.add(flux, {.replicate = 4}, "", "");
   table.add(flux, {.replicate = 2, .shard = 2}, "selective AC", "", {recompute("selective")});
-  table.add(flux, {.cp = 2}, "", "");
   table.add(flux, {.cp = 4}, "alltoall, full AC", "", {ring(), recompute("full")});
-  table.add(flux, {.tp = 2}, "", "");
   table.add(flux, {.tp = 4}, "full AC", "", {recompute("full")});
   table.add(flux, {.pp = 2}, "1F1B", "", {schedule("1F1B")});
   table.add(flux, {.pp = 2}, "Interleaved1F1B, full AC", "", {schedule("Interleaved1F1B"), recompute("full")});

@@ -99,10 +99,10 @@ class Objective {
     (void)config, (void)place;
     return absl::OkStatus();
   }
-  // Makes on `device`, a tensor's place without memory, what microbatch() needs of prepare(): shapes without values,
-  // for a dry run. Reads no weights. Called instead of prepare(). InvalidArgument and NotFound name the key.
-  virtual absl::Status prepare_shapes(const config::JobConfig& config, at::Device device) {
-    (void)config, (void)device;
+  // Makes on a device without memory what microbatch() needs of prepare(): shapes without values, for a dry run. Reads
+  // no weights. Called instead of prepare(). InvalidArgument and NotFound name the key.
+  virtual absl::Status prepare_shapes(const config::JobConfig& config, const RankPlace& place) {
+    (void)config, (void)place;
     return absl::OkStatus();
   }
   // Returns the tokens of the longest row that the model processes (BuildOptions::longest_row).

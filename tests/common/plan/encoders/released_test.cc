@@ -6,6 +6,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <string>
+
 #include "common/io/storage/file.h"
 #include "common/plan/encoders/cost.h"
 
@@ -44,6 +47,20 @@ TEST(EncoderOptionsTest, FolderOfTheNodesIsTakenForTheReleasedEncoderOfItsWidth)
   const absl::Status missing = find_encoder_options(section("/nodes/t5", "/nodes/clip"), {.txt_width = 32}).status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.message()), HasSubstr("encoder.t5_encoder: /nodes/t5"));
+}
+
+// Those of the installation have the numbers of their files.
+TEST(EncoderOptionsTest, InstallationsEncodersAreKnown) {
+  config::EncoderSection named = section("titan/t5-tiny", "titan/clip-tiny");
+  named.autoencoder_path = "titan/autoencoder-tiny";
+  const EncoderOptions released = released_encoder_options(named, {}).value();
+  const std::string assets = std::string(std::getenv("TITAN_DEPS")) + "/assets/";
+  config::EncoderSection folders = section(assets + "t5-tiny", assets + "clip-tiny");
+  folders.autoencoder_path = assets + "autoencoder-tiny";
+  const EncoderOptions read = find_encoder_options(folders, {}).value();
+  EXPECT_EQ(parameter_count(released.t5).elements, parameter_count(read.t5).elements);
+  EXPECT_EQ(parameter_count(released.clip).elements, parameter_count(read.clip).elements);
+  EXPECT_EQ(encoder_parameter_count(released.images).elements, encoder_parameter_count(read.images).elements);
 }
 
 TEST(EncoderOptionsTest, FilesComeFirstAndAreNamedWhenTheyAreWrong) {

@@ -54,6 +54,7 @@ bool shares_t5(const ConditionerOptions& options) {
 // Gives a rank its rows of T5's weights.
 absl::Status fill(const ConditionerOptions& options, const encoders::WeightNames& names,
                   encoders::ShardedWeights& weights) {
+  if (options.shapes_only) return absl::OkStatus();
   if (options.random_seed) return weights.draw(*options.random_seed);
   TITAN_ASSIGN_OR_RETURN(auto files, encoders::open_weights(storage::posix_files(), options.t5));
   return weights.load(encoders::FrozenWeights(std::move(files), names));

@@ -58,11 +58,12 @@ absl::Status FluxObjective::prepare(const config::JobConfig& config, const RankP
   return absl::OkStatus();
 }
 
-absl::Status FluxObjective::prepare_shapes(const config::JobConfig& config, at::Device device) {
-  ConditionerOptions options = conditioner_options(config, device);
+absl::Status FluxObjective::prepare_shapes(const config::JobConfig& config, const RankPlace& place) {
+  ConditionerOptions options = conditioner_options(config, place.device);
   encoder_type_ = options.dtype;
   latent_channels_ = spec_.in_channels / 4;
   if (!config::uses_encoders(config)) return absl::OkStatus();
+  if (config.encoder.shard_t5) options.t5_group = &place.mesh.group(mesh::Axis::kFsdp);
   options.shapes_only = true;
   TITAN_ASSIGN_OR_RETURN(encoders_, load_encoders(spec_, config, options));
   latent_channels_ = encoders_.sizes.images.latent_channels;

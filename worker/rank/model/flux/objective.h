@@ -24,7 +24,7 @@ class FluxObjective final : public Objective {
   explicit FluxObjective(const models::FluxSpec& spec) : spec_(spec) {}
 
   absl::Status prepare(const config::JobConfig& config, const RankPlace& place) override;
-  absl::Status prepare_shapes(const config::JobConfig& config, at::Device device) override;
+  absl::Status prepare_shapes(const config::JobConfig& config, const RankPlace& place) override;
   absl::StatusOr<std::unique_ptr<data::BatchSource>> open_training(const config::JobConfig& config,
                                                                    const DataShare& share) override;
   absl::StatusOr<std::unique_ptr<data::BatchSource>> open_validation(const config::JobConfig& config,

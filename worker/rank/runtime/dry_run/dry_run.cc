@@ -129,7 +129,8 @@ class DryRun {
                                 shape_.size(mesh::Axis::kBatch)),
                      kExitBadConfig, "BATCH_SIZE");
     objective_ = model::make_objective(spec_);
-    check(objective_->prepare_shapes(config_, device_->torch_device()), kExitBadConfig, "OBJECTIVE");
+    check(objective_->prepare_shapes(config_, {.mesh = *mesh_, .device = device_->torch_device()}), kExitBadConfig,
+          "OBJECTIVE");
     model::Model model = value(build_model(config_, spec_, config_.training.seq_len, *mesh_), kExitBadConfig, "MODEL");
     edge_size_ = [input = model.input, rows = model.edge_rows,
                   length = model.edge_length](const nn::MicrobatchContext& context) {
