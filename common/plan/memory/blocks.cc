@@ -310,8 +310,7 @@ int64_t kept_bytes(const models::BlockActivations& layer, const config::Activati
 
 std::vector<models::BlockActivations> block_activations(const config::JobConfig& config,
                                                         const models::ModelSpec& spec) {
-  return spec.flux ? models::block_activations(*spec.flux, flux_shape(config))
-                   : models::block_activations(spec, activation_shape(config));
+  return spec.flux ? flux_activations(config, *spec.flux) : models::block_activations(spec, activation_shape(config));
 }
 
 std::vector<BlockMemory> block_memory(const config::JobConfig& config, const models::ModelSpec& spec,

@@ -92,12 +92,10 @@ class FluxBlocks {
     return block_;
   }
 
-  // The loss keeps the errors at full precision.
   BlockMemory final_layer(const models::BlockActivations& kept) {
     start(kept);
     block_.output = 0;
     const int64_t errors = img_ * spec_.in_channels * wide_;
-    block_.graph += errors;
     block_.forward = carry_ + block_.graph + bytes(img_, spec_.in_channels) + 2 * errors;
     block_.first_pass = block_.forward;
     at(block_.graph + errors + bytes(img_, 3 * dim_), spec_.in_channels * dim_);
@@ -165,17 +163,24 @@ int64_t encoder_bytes(const config::JobConfig& config) {
   return type == "bfloat16" ? 2 : 4;
 }
 
-std::vector<BlockMemory> flux_block_memory(const config::JobConfig& config, const models::FluxSpec& spec) {
+std::vector<models::BlockActivations> flux_activations(const config::JobConfig& config, const models::FluxSpec& spec) {
   const models::FluxShape shape = flux_shape(config);
   std::vector<models::BlockActivations> kept = models::block_activations(spec, shape);
-  // The first block reads the microbatch's tensors themselves, unless it converts them or they are parts of several
-  // rows.
-  const int64_t element = shape.element_bytes;
+  const int64_t element = shape.element_bytes, texts = shape.rows * shape.txt * spec.txt_width,
+                latents = shape.rows * shape.img * spec.in_channels;
+  // Parts of several rows are copied.
   const bool whole = shape.rows == 1 || config.parallelism.context_parallel_degree == 1;
   const bool same_texts = encoder_bytes(config) == element, same_latents = element >= 4;
   if (same_texts) kept.front().graph -= shape.rows * spec.vec_width * element;
-  if (same_texts && whole) kept.front().graph -= shape.rows * shape.txt * spec.txt_width * element;
-  if (same_latents && whole) kept.front().graph -= shape.rows * shape.img * spec.in_channels * element;
+  if (same_texts && whole) kept.front().graph -= texts * element;
+  if (same_latents && whole) kept.front().graph -= latents * element;
+  kept.back().graph += latents * std::max<int64_t>(element, 4);
+  return kept;
+}
+
+std::vector<BlockMemory> flux_block_memory(const config::JobConfig& config, const models::FluxSpec& spec) {
+  const models::FluxShape shape = flux_shape(config);
+  const std::vector<models::BlockActivations> kept = flux_activations(config, spec);
   std::vector<BlockMemory> blocks;
   for (size_t i = 0; i < kept.size(); ++i) {
     FluxBlocks one(config, spec, shape);

@@ -34,8 +34,8 @@ class FluxTally {
       modulation(6);
       layer_norm(tokens);
       product(tokens, dim_, 3 * own_dim_);
-      keep(tokens, own_dim_);  // Values in the product's result, of which the norms keep the rest,
-      keep(tokens, own_dim_);  // and next to those of the other stream.
+      if (norms_keep_input()) keep(tokens, 3 * own_dim_);  // The product's result, with values next to their input.
+      keep(tokens, own_dim_);                              // Values next to those of the other stream.
       head_norms(tokens);
     }
     attention(txt_ + img_);
@@ -60,7 +60,7 @@ class FluxTally {
     modulation(3);
     layer_norm(tokens);
     product(tokens, dim_, 3 * own_dim_ + own_mlp_);
-    keep(tokens, own_dim_ + own_mlp_);  // Values and the activation's input. The norms keep the rest of the result.
+    keep(tokens, 3 * own_dim_ + own_mlp_);  // The whole result, of which attention and the activation keep parts.
     head_norms(tokens);
     attention(tokens);
     keep(tokens, own_dim_ + own_mlp_);
@@ -104,12 +104,14 @@ class FluxTally {
     keep(tokens, 2 * dim_);
   }
 
-  // Counts the norms of queries and keys: one factor per head, their input, and the normed values if the norm is not
-  // one operation.
+  // Whether the norms of queries and keys keep their input, and not a copy of it at full precision.
+  bool norms_keep_input() const { return shape_.fused_norms || e_ == wide_; }
+
+  // Counts the norms of queries and keys, without their input: one factor per head, and the normed values if the norm
+  // is not one operation.
   void head_norms(int64_t tokens) {
     result_.graph += 2 * tokens * heads_ * wide_;
     if (!shape_.fused_norms) result_.graph += 2 * tokens * own_dim_ * (e_ < wide_ ? 2 * wide_ : wide_);
-    if (shape_.fused_norms || e_ == wide_) keep(tokens, 2 * own_dim_);
   }
 
   // Counts rotated queries and keys, the result, and the logs of the denominators.

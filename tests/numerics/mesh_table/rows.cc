@@ -172,7 +172,9 @@ void flux_rows(Table& table) {
   table.add(flux, {.pp = 2, .cp = 2}, "1F1B", "", {schedule("1F1B")});
   table.add(flux, {.shard = 2, .tp = 2}, "", "");
   table.add(flux, {.shard = 2, .cp = 2}, "", "");
+  table.add(flux, {.cp = 2, .tp = 2}, "selective AC op", "", {recompute("selective", "op")});
   table.add(flux, {.replicate = 2, .shard = 2, .cp = 2}, "full AC", "Flux HSDP CP 2 (8)", {recompute("full")});
+  table.add(flux, {.shard = 2, .cp = 2, .tp = 2}, "full AC", "", {recompute("full")});
 }
 
 // Adds torchtitan's integration tests of language models, mesh by mesh.

@@ -30,7 +30,7 @@ class TrafficCounts {
 
 // Describes a kind of model to the table: its data, and its blocks on one rank in closed form. The table itself knows
 // degrees, sharding, schedules, recomputation of whole layers, replicas and messages between stages. Another kind needs
-// an implementation of this class, a branch in table_model(), and rows with its own spec.
+// an implementation of this class, a branch in table_model(), and rows with its specs.
 class TableModel {
  public:
   virtual ~TableModel() = default;

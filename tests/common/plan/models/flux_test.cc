@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "common/plan/hf_config/flux.h"
 
 namespace titan::models {
@@ -35,6 +37,32 @@ TEST(FluxTest, CountsAreTorchtitans) {
   guided.guidance_embed = true;
   EXPECT_EQ(parameters(guided).size(), 780u);
   EXPECT_EQ(parameter_count(guided), 11'901'408'320);
+}
+
+// A matrix multiplies the tokens of its stream, or one vector for each sample.
+TEST(FluxTest, FlopsOfBlocksAreThoseOfTheirMatrices) {
+  constexpr int64_t kTxt = 20, kImg = 36;
+  for (const FluxSpec& spec : flux_sizes()) {
+    std::map<std::string, double> want;
+    for (const ParameterSpec& tensor : parameters(spec)) {
+      if (tensor.shape.size() != 2) continue;
+      const std::string& name = tensor.fqn;
+      const bool of_txt =
+          name.starts_with("txt_in") || absl::StrContains(name, "txt_attn") || absl::StrContains(name, "txt_mlp");
+      const bool of_img = name.starts_with("img_in") || absl::StrContains(name, "img_attn") ||
+                          absl::StrContains(name, "img_mlp") || name == "final_layer.linear.weight";
+      const int64_t rows = of_txt ? kTxt : of_img ? kImg : absl::StrContains(name, ".linear") ? kTxt + kImg : 1;
+      want[flux_block_of(name)] += 2.0 * static_cast<double>(rows * tensor.numel());
+    }
+    const std::vector<double> flops = block_flops(spec, kTxt, kImg);
+    const std::vector<std::string> names = block_names(spec);
+    ASSERT_EQ(flops.size(), names.size());
+    for (size_t i = 0; i < names.size(); ++i) {
+      const bool attends = i > 0 && i + 1 < names.size();
+      const double attention = attends ? 4.0 * (kTxt + kImg) * (kTxt + kImg) * static_cast<double>(spec.dim) : 0;
+      EXPECT_EQ(flops[i], want[names[i]] + attention) << spec.flavor << " " << names[i];
+    }
+  }
 }
 
 TEST(FluxTest, BlocksHoldAllParameters) {

@@ -299,7 +299,7 @@ class DryRun {
   nn::MicrobatchContext first_;
   struct Flops {
     int64_t products = 0, attentions = 0, encoders = 0;
-  } flops_;  // The last step's.
+  } flops_;  // Counts of the last step.
 };
 
 }  // namespace
