@@ -14,12 +14,14 @@
 #include "common/base/text/home.h"
 #include "common/base/text/nearest.h"
 #include "common/io/s3/location.h"
+#include "common/io/storage/file.h"
 #include "common/io/tokenizer_files/chat_template_text.h"
 #include "common/io/tokenizer_files/find_tokenizer.h"
 #include "common/plan/config/assets.h"
 #include "common/plan/config/data_sources.h"
 #include "common/plan/config/model_kind.h"
 #include "common/plan/config/parallelism.h"
+#include "common/plan/hf_config/model_match.h"
 #include "common/plan/models/registry.h"
 #include "common/plan/models/repository.h"
 #include "common/plan/models/sizes.h"
@@ -283,9 +285,7 @@ class Checker {
 
   void check_hf_weights(const std::string& key, const std::string& folder) {
     std::error_code error;
-    // A pipeline of diffusers holds several models.
-    const bool whole_pipeline = fs::exists(fs::path(folder) / "model_index.json", error);
-    const std::string path = whole_pipeline ? (fs::path(folder) / "transformer").string() : folder;
+    const std::string path = hf_config::weights_folder(storage::posix_files(), folder);
     const auto is_weights = [](const auto& entry) { return entry.path().extension() == ".safetensors"; };
     const fs::directory_iterator entries(path, error);
     if (std::none_of(begin(entries), end(entries), is_weights)) {

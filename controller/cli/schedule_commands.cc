@@ -35,9 +35,9 @@ namespace titan::cli {
 namespace {
 
 std::map<std::string, double> flops_of_flux(const config::JobConfig& config, const models::FluxSpec& spec) {
-  const std::int64_t side = config.training.img_size / config::kPixelsPerToken;
   const std::vector<std::string> names = models::block_names(spec);
-  const std::vector<double> flops = models::block_flops(spec, config.encoder.max_t5_encoding_len, side * side);
+  const std::vector<double> flops =
+      models::block_flops(spec, config.encoder.max_t5_encoding_len, config::image_tokens(config));
   std::map<std::string, double> result;
   for (std::size_t i = 0; i < names.size(); ++i) result[names[i]] = flops[i];
   return result;

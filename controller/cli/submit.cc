@@ -50,10 +50,10 @@ std::string batch_text(const config::JobConfig& config) {
   const int64_t rows = config::global_batch(config);
   if (config::kind_of(config.model) != config::ModelKind::kTextToImage)
     return absl::StrCat(rows, " x ", config.training.seq_len, " tokens");
-  const int64_t size = config.training.img_size, side = size / config::kPixelsPerToken;
+  const int64_t size = config.training.img_size, image = config::image_tokens(config);
   const int64_t text = config.encoder.max_t5_encoding_len;
-  return absl::StrCat(counted(rows, "image"), " of ", size, " x ", size, " pixels (", rows, " x ", side * side + text,
-                      " tokens: ", side * side, " of the image, ", text, " of its caption)");
+  return absl::StrCat(counted(rows, "image"), " of ", size, " x ", size, " pixels (", rows, " x ", image + text,
+                      " tokens: ", image, " of the image, ", text, " of its caption)");
 }
 
 }  // namespace

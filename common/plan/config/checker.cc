@@ -52,7 +52,9 @@ void check_object_store(Checker& check) {
   nowhere_else("inference.prompts_path", config.inference.prompts_path);
   const bool images = learns_from_images(config.model);
   const auto dataset = [&](const std::string& key, const std::optional<std::string>& path, const std::string& format) {
-    if (path) images&& format != "parquet_images" ? place(key, *path) : nowhere_else(key, *path);
+    if (!path) return;
+    if (images && format != "parquet_images") return place(key, *path);
+    nowhere_else(key, *path);
   };
   dataset("training.dataset_path", config.training.dataset_path, config.training.dataloader.format);
   dataset("validation.dataset_path", config.validation.dataset_path, config.validation.dataloader.format);

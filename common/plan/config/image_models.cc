@@ -47,6 +47,13 @@ bool uses_encoders(const JobConfig& config) {
   return validation.enable && (validation.dataloader.format != "encodings" || validation.save_img_count != 0);
 }
 
+std::string encoder_dtype(const JobConfig& config) {
+  if (config.training.dtype == "float64") return "float64";
+  const std::string& type =
+      config.encoder.dtype == "auto" ? config.training.mixed_precision_param : config.encoder.dtype;
+  return type == "bfloat16" ? "bfloat16" : "float32";
+}
+
 bool names_autoencoder_repository(const std::string& path) {
   return !absl::EndsWith(path, ".safetensors") && is_repository_name(path);
 }
@@ -167,9 +174,9 @@ void check_contexts(Checker& check) {
   const std::int64_t size = config.training.img_size, length = config.encoder.max_t5_encoding_len;
   if (degree <= 1) return;
   const std::string undivided = absl::StrCat("which parallelism.context_parallel_degree ", degree, " does not divide");
-  const std::int64_t side = size / kPixelsPerToken;
-  if (size % kPixelsPerToken == 0 && side * side % degree != 0) {
-    check.fail("training.img_size", size, absl::StrCat("makes ", side * side, " tokens of an image, ", undivided),
+  const std::int64_t tokens = image_tokens(config);
+  if (size % kPixelsPerToken == 0 && tokens % degree != 0) {
+    check.fail("training.img_size", size, absl::StrCat("makes ", tokens, " tokens of an image, ", undivided),
                nearest_sizes(size, degree));
   }
   if (length % degree != 0) {

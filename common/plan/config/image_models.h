@@ -27,6 +27,8 @@ std::string hub_path_of_images(std::string_view dataset);
 // Returns whether the value of encoder.t5_encoder or clip_encoder has the form of a repository's name, "ORG/NAME". A
 // folder may look the same: one that exists comes first, as in Hugging Face's libraries.
 bool is_repository_name(const std::string& encoder);
+// The same for encoder.autoencoder_path, which is a file, a folder or a name.
+bool names_autoencoder_repository(const std::string& path);
 
 // Returns whether some data of the job is stored encodings (titan-data encode-images).
 bool reads_encodings(const JobConfig& config);
@@ -34,8 +36,8 @@ bool reads_encodings(const JobConfig& config);
 // all stored encodings does not.
 bool uses_encoders(const JobConfig& config);
 
-// The same for encoder.autoencoder_path, which is a file, a folder or a name.
-bool names_autoencoder_repository(const std::string& path);
+// Returns the type in which flux's encoders compute: "float64", "float32" or "bfloat16".
+std::string encoder_dtype(const JobConfig& config);
 
 // Returns warnings about settings of image models that work, but are seldom intended.
 std::vector<std::string> image_warnings(const JobConfig& config);

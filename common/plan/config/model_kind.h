@@ -45,4 +45,10 @@ std::string idle_with_model(const std::string& key, const ModelSection& model);
 // two of its latents.
 inline constexpr std::int64_t kPixelsPerToken = 16;
 
+// Returns Flux's tokens of an image of training.img_size.
+inline std::int64_t image_tokens(const JobConfig& config) {
+  const std::int64_t side = config.training.img_size / kPixelsPerToken;
+  return side * side;
+}
+
 }  // namespace titan::config

@@ -50,10 +50,10 @@ const std::vector<Released<ClipTextOptions>>& clip_sizes() {
   return all;
 }
 
-// Returns the installation's autoencoder for its folder or name, else Flux's.
+// Returns the sizes of the installation's autoencoder for its folder or name, else Flux's.
 AutoencoderOptions released_autoencoder(const std::string& path) {
   if (!absl::EndsWith(path, "autoencoder-tiny")) return {};
-  return {.channels = {16, 16, 32, 32}, .blocks_per_level = 1, .norm_groups = 4, .scale = 1.007, .shift = 0.0393};
+  return {.channels = {16, 16, 32, 32}, .blocks_per_level = 1, .norm_groups = 4};
 }
 
 template <typename Options, typename Fits>

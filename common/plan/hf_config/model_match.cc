@@ -144,6 +144,11 @@ std::vector<std::string> weights_in(const std::string& folder) {
 
 }  // namespace
 
+std::string weights_folder(storage::Files& files, const std::string& folder) {
+  const bool whole_pipeline = files.exists(storage::join_path(folder, "model_index.json"));
+  return whole_pipeline ? storage::join_path(folder, "transformer") : folder;
+}
+
 absl::StatusOr<WeightsHeader> read_weights_header(storage::ReadableFile& file, const std::string& path) {
   const auto bad = [&](auto... what) {
     return absl::DataLossError(absl::StrCat(path, ": not a safetensors file: ", what...));

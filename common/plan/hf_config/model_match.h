@@ -33,6 +33,10 @@ void take_numbers(const models::ModelSpec& from, models::ModelSpec& into);
 // Returns "num_hidden_layers 40, this model has 32; ...", at most four differences.
 std::string text_of(const std::vector<ConfigDifference>& differences);
 
+// Returns the folder with the weights of the model that is trained: in a whole pipeline of diffusers (model_index.json)
+// its folder "transformer", else `folder` itself.
+std::string weights_folder(storage::Files& files, const std::string& folder);
+
 // Header of a safetensors file: 8 bytes of length (little endian), then a JSON object.
 struct WeightsHeader {
   nlohmann::json tensors;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/plan/config/image_models.h"
 #include "common/plan/config/model_kind.h"
 
 namespace titan::memory {
@@ -16,7 +17,6 @@ class FluxBlocks {
         wide_(e_ == 8 ? 8 : 4),
         context_(config.parallelism.context_parallel_degree),
         rings_(config.parallelism.context_parallel_rotate_method == "alltoall"),
-        splits_(shape.tensor_ranks > 1),
         rows_(shape.rows),
         txt_(shape.rows * shape.txt),
         img_(shape.rows * shape.img),
@@ -24,8 +24,7 @@ class FluxBlocks {
         dim_(spec.dim),
         own_(spec.dim / shape.tensor_ranks),
         mlp_(spec.mlp_hidden() / shape.tensor_ranks),
-        carry_((rows_ + n_) * dim_ * e_),
-        fused_norms_(shape.fused_norms) {}
+        carry_((rows_ + n_) * dim_ * e_) {}
 
   BlockMemory embed(const models::BlockActivations& kept) {
     BlockMemory block{.output = carry_, .graph = kept.graph};
@@ -132,11 +131,10 @@ class FluxBlocks {
 
   const models::FluxSpec& spec_;
   const int64_t e_, wide_, context_;
-  const bool rings_, splits_;
+  const bool rings_;
   const int64_t rows_, txt_, img_, n_;
   const int64_t dim_, own_, mlp_;
   const int64_t carry_;  // Bytes of the activations between blocks.
-  const bool fused_norms_;
   BlockMemory block_;
 };
 
@@ -144,9 +142,8 @@ class FluxBlocks {
 
 models::FluxShape flux_shape(const config::JobConfig& config) {
   const models::ActivationShape shape = activation_shape(config);
-  const int64_t side = config.training.img_size / config::kPixelsPerToken,
-                context = config.parallelism.context_parallel_degree;
-  const int64_t txt = config.encoder.max_t5_encoding_len, img = side * side;
+  const int64_t context = config.parallelism.context_parallel_degree;
+  const int64_t txt = config.encoder.max_t5_encoding_len, img = config::image_tokens(config);
   return {.rows = microbatch_rows(config),
           .txt = txt / context,
           .img = img / context,
@@ -157,10 +154,8 @@ models::FluxShape flux_shape(const config::JobConfig& config) {
 }
 
 int64_t encoder_bytes(const config::JobConfig& config) {
-  if (config.training.dtype == "float64") return 8;
-  const std::string& type =
-      config.encoder.dtype == "auto" ? config.training.mixed_precision_param : config.encoder.dtype;
-  return type == "bfloat16" ? 2 : 4;
+  const std::string type = config::encoder_dtype(config);
+  return type == "float64" ? 8 : type == "float32" ? 4 : 2;
 }
 
 std::vector<models::BlockActivations> flux_activations(const config::JobConfig& config, const models::FluxSpec& spec) {

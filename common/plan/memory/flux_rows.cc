@@ -12,7 +12,7 @@
 namespace titan::memory {
 namespace {
 
-constexpr int64_t kPositions = 3, kFloat = 4, kClipTokens = 77;
+constexpr int64_t kPositions = 3, kFloat = 4;
 
 // Bytes of the tensors of some rows.
 struct RowBytes {
@@ -22,7 +22,7 @@ struct RowBytes {
         e(encoder_bytes(config)),
         wide(e == 8 ? 8 : 4),
         txt(config.encoder.max_t5_encoding_len),
-        img(size / config::kPixelsPerToken * (size / config::kPixelsPerToken)),
+        img(config::image_tokens(config)),
         latents(rows * img * spec.in_channels) {}
 
   // Encodings, times, noised latents and targets.
@@ -45,8 +45,8 @@ int64_t making(const config::JobConfig& config, const models::FluxSpec& spec, co
   const int64_t texts =
       noise + one.latents * one.e + gathered + unpacked + text_activation_bytes(encoders.t5, one.rows, one.txt, one.e);
   const int64_t encoded = one.rows * one.txt * spec.txt_width * one.e;
-  const int64_t vectors =
-      noise + one.latents * one.e + encoded + text_activation_bytes(encoders.clip, one.rows, kClipTokens, one.e);
+  const int64_t vectors = noise + one.latents * one.e + encoded +
+                          text_activation_bytes(encoders.clip, one.rows, encoders.clip.max_tokens, one.e);
   const int64_t mixed = noise + one.latents * (one.e + 5 * one.wide) + encoded;
   return std::max({pictures, texts, vectors, mixed}) - one.held(spec);
 }

@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "common/io/hub"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "worker/rank/model/flux"))
 from fake_hub import FakeHub
-from flux_training_test import AUTOENCODER, CLIP, T5, write_archive
 from keys_table import ELSEWHERE, ONE_VALUE, PREPARATIONS, ROWS, SHOWN, SITUATIONS, SMALL
 from paths import BIN, SOURCE
+from tiny_flux import AUTOENCODER, CLIP, T5, write_archive, write_encoders
 
 TESTS = BIN.parent / "tests"
 ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
@@ -132,14 +132,12 @@ class Runs:
     def prepare_flux(self):
         """Writes pictures and encoders without weights, and others with other numbers."""
         self.places["pictures"] = self.scratch / "pictures"
-        self.places["pictures"].mkdir()
-        write_archive(self.places["pictures"] / "part.tar", 24)
-        encoders = {"t5": T5, "clip": CLIP, "autoencoder": AUTOENCODER, "other_t5": {**T5, "d_ff": 24},
-                    "other_clip": {**CLIP, "intermediate_size": 32}, "other_autoencoder": {**AUTOENCODER, "layers_per_block": 2}}
-        for name, config in encoders.items():
+        write_archive(self.places["pictures"] / "part.tar")
+        others = {"other_t5": {**T5, "d_ff": 24}, "other_clip": {**CLIP, "intermediate_size": 32},
+                  "other_autoencoder": {**AUTOENCODER, "layers_per_block": 2}}
+        write_encoders(self.scratch, **others)
+        for name in ["t5", "clip", "autoencoder", *others]:
             self.places[name] = self.scratch / name
-            self.places[name].mkdir()
-            (self.places[name] / "config.json").write_text(json.dumps(config))
 
     # str.format() does not work here: braces may be part of JSON.
     def placed(self, text):

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/base/status/status.h"
 #include "common/base/text/quantities.h"
+#include "common/plan/hf_config/model_match.h"
 #include "common/plan/models/spec_checks.h"
 #include "nlohmann/json.hpp"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_export.h"
@@ -424,7 +425,7 @@ absl::Status import_weights(storage::Files& files, const std::string& source, co
   TITAN_ASSIGN_OR_RETURN(models::ModelSpec spec, model::find_spec(choice.name, choice.flavor, choice.library));
   if (files.is_folder(source)) {
     std::string taken;
-    TITAN_ASSIGN_OR_RETURN(spec, with_numbers_of_hf(files, weights_folder(files, source), spec, taken));
+    TITAN_ASSIGN_OR_RETURN(spec, with_numbers_of_hf(files, hf_config::weights_folder(files, source), spec, taken));
     if (!taken.empty()) out << taken << "\n";
   }
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfMapper> mapper, model::make_hf_mapper(spec));

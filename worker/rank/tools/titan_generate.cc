@@ -284,8 +284,13 @@ absl::Status not_finite(size_t prompt, size_t tokens) {
                    "weights hold such numbers, or do they overflow in --dtype?"));
 }
 
+void print_warnings(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) std::cerr << "warning: " << warning << "\n";
+}
+
 // Generates pictures, and prints the file of each.
 absl::Status run_pictures(Arguments& a, titan::storage::Files& files, const ModelSource& source) {
+  print_warnings(source.warnings);
   if (!a.prompt_tokens.empty()) return absl::InvalidArgumentError("--prompt-tokens: a model of images needs texts");
   a.picture.seed = a.options.sampling.seed;
   TITAN_ASSIGN_OR_RETURN(const titan::tools::PicturePlan plan, titan::tools::plan_pictures(files, source, a.picture));
@@ -321,8 +326,6 @@ absl::Status run(Arguments& a) {
   TITAN_RETURN_IF_ERROR(titan::generate::check(a.options.sampling));
   titan::storage::Files& files = titan::s3::all_files();
   TITAN_ASSIGN_OR_RETURN(ModelSource source, titan::tools::open_source(files, a.checkpoint, a.model, a.base));
-  for (const std::string& warning : source.warnings) std::cerr << "warning: " << warning << "\n";
-  source.warnings.clear();
   if (source.spec.flux) return run_pictures(a, files, source);
   if (!a.picture.image.empty()) {
     return absl::InvalidArgumentError(
@@ -335,12 +338,11 @@ absl::Status run(Arguments& a) {
   if (a.seq_len > 0) source.seq_len = a.seq_len;
   const std::string folder = a.tokenizer.empty() ? source.tokenizer : a.tokenizer;
   if (!folder.empty()) TITAN_RETURN_IF_ERROR(titan::tools::take_generation_config(files, folder, source));
-  for (const std::string& warning : source.warnings) std::cerr << "warning: " << warning << "\n";
+  print_warnings(source.warnings);
   std::unique_ptr<titan::data::Tokenizer> tokenizer;
   if (!folder.empty()) {
     TITAN_ASSIGN_OR_RETURN(tokenizer, titan::data::Tokenizer::load(folder));
-    for (const std::string& note : titan::tokenizer_files::not_applied(folder))
-      std::cerr << "warning: " << note << "\n";
+    print_warnings(titan::tokenizer_files::not_applied(folder));
   }
   TITAN_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts, read_all(a, tokenizer.get()));
   TITAN_RETURN_IF_ERROR(check_tokens(prompts, source));

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/base/text/quantities.h"
+#include "common/plan/hf_config/model_match.h"
 #include "common/plan/models/sizes.h"
 #include "worker/rank/checkpoint/formats/dcp/dcp_folder.h"
 #include "worker/rank/checkpoint/formats/dcp/dcp_torchtitan.h"
@@ -187,7 +188,7 @@ absl::StatusOr<std::unique_ptr<WeightsSource>> open_weights(storage::Files& file
                                                             const models::ModelSpec& spec, const HfMapper& mapper) {
   if (files.exists(storage::join_path(path, kDcpMetadataName))) return open_dcp(files, path, spec);
   if (files.is_folder(path) || !files.exists(path))
-    return HuggingFaceSource::open(files, weights_folder(files, path), mapper, spec);
+    return HuggingFaceSource::open(files, hf_config::weights_folder(files, path), mapper, spec);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<TorchFile> file, TorchFile::open(files, path));
   const std::set<std::string> names = names_of(file->tensors());
   auto source = std::make_unique<TorchFileSource>(std::move(file));

@@ -7,24 +7,13 @@
 #include <unistd.h>
 
 #include "common/io/storage/file.h"
+#include "tests/common/plan/encoders/small_t5_config.h"
 
 namespace titan::encoders {
 namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
-
-json t5_config() {
-  return {{"model_type", "t5"},
-          {"architectures", {"T5EncoderModel"}},
-          {"vocab_size", 19},
-          {"d_model", 10},
-          {"num_layers", 2},
-          {"num_heads", 3},
-          {"d_kv", 4},
-          {"d_ff", 14},
-          {"feed_forward_proj", "gated-gelu"}};
-}
 
 json clip_config() {
   return {{"model_type", "clip_text_model"},
@@ -89,7 +78,7 @@ TEST(EncoderConfigTest, T5FeedForwardFollowsItsName) {
                {{{"feed_forward_proj", "gated-gelu"}, {"dense_act_fn", "gelu"}}, true, Activation::kGelu},
                {{{"feed_forward_proj", "relu"}, {"is_gated_act", true}}, true, Activation::kRelu}};
   for (const auto& one : cases) {
-    json config = t5_config();
+    json config = testing::small_t5_config();
     config.update(one.changes);
     const T5Options options = t5_options(config).value();
     EXPECT_EQ(options.gated, one.gated) << config;
@@ -98,7 +87,7 @@ TEST(EncoderConfigTest, T5FeedForwardFollowsItsName) {
 }
 
 TEST(EncoderConfigTest, WrongT5IsRefusedByName) {
-  const json good = t5_config();
+  const json good = testing::small_t5_config();
   const json gpt = {{"model_type", "gpt2"}, {"architectures", {"GPT2LMHeadModel"}}};
   expect_refused({{gpt, "this is a GPT2LMHeadModel model of type gpt2, expected T5EncoderModel or T5ForConditional"},
                   {autoencoder_config(), "this is a AutoencoderKL model, expected T5EncoderModel"},
@@ -134,7 +123,7 @@ TEST(EncoderConfigTest, ClipTextIsReadAloneOrFromAClip) {
 TEST(EncoderConfigTest, WrongClipIsRefusedByName) {
   const json good = clip_config();
   expect_refused(
-      {{t5_config(), "this is a T5EncoderModel model of type t5, expected CLIPTextModel"},
+      {{testing::small_t5_config(), "this is a T5EncoderModel model of type t5, expected CLIPTextModel"},
        {changed(good, "model_type", "clip_vision_model"), "clip_vision_model"},
        {{{"model_type", "clip"}}, "text_config is missing"},
        {{{"model_type", "clip"}, {"text_config", {{"hidden_size", -1}}}}, "text_config.hidden_size is -1"},
@@ -155,7 +144,7 @@ TEST(EncoderConfigTest, AutoencoderOfFluxIsRead) {
 
 TEST(EncoderConfigTest, WrongAutoencoderIsRefusedByName) {
   const json good = autoencoder_config();
-  expect_refused({{t5_config(), "this is a T5EncoderModel model of type t5, expected AutoencoderKL"},
+  expect_refused({{testing::small_t5_config(), "this is a T5EncoderModel model of type t5, expected AutoencoderKL"},
                   {changed(good, "_class_name", "AutoencoderDC"), "AutoencoderDC"},
                   {changed(good, "use_quant_conv", true), "use_quant_conv is true"},
                   {without(good, "use_post_quant_conv"), "use_post_quant_conv is missing"},

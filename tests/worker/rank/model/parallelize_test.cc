@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "tests/worker/rank/comm/thread_ranks.h"
+#include "tests/worker/rank/model/parameter_part.h"
 #include "tests/worker/rank/model/testing.h"
 #include "worker/rank/model/attention_masks.h"
 #include "worker/rank/model/model.h"
@@ -52,12 +53,7 @@ void run_part(const model::Model& model, const Task& task, const nn::MicrobatchC
     if (!gradients[i].defined() || !count(p)) continue;
     at::Tensor& whole = totals.gradients[p.fqn];
     if (!whole.defined()) whole = at::zeros(p.global_shape, at::kDouble);
-    at::Tensor part = whole;
-    for (int64_t dim = 0; dim < whole.dim(); ++dim) {
-      const size_t d = static_cast<size_t>(dim);
-      part = part.narrow(dim, p.offset[d], p.shape[d]);
-    }
-    part.add_(gradients[i]);
+    part_of(whole, p).add_(gradients[i]);
   }
 }
 

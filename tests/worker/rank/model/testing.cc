@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "tests/worker/rank/model/parameter_part.h"
+
 namespace titan::testing {
 
 Weights draw_weights(const model::Model& model, const models::ModelSpec& spec, uint64_t seed) {
@@ -34,10 +36,7 @@ void set_weights(const model::Model& model, const Weights& weights, at::ScalarTy
   for (const auto& block : model.blocks) {
     block->init_buffers(at::kCPU, type);
     for (nn::Parameter& p : block->parameters()) {
-      at::Tensor part = weights.at(p.fqn).detach();
-      for (size_t dim = 0; dim < p.shape.size(); ++dim) {
-        part = part.narrow(static_cast<int64_t>(dim), p.offset[dim], p.shape[dim]);
-      }
+      const at::Tensor part = part_of(weights.at(p.fqn).detach(), p);
       p.weight = part.to(type, /*non_blocking=*/false, /*copy=*/true).contiguous().requires_grad_();
     }
     for (nn::Buffer& buffer : block->buffers()) buffer.value.copy_(weights.at(buffer.fqn));

@@ -3,6 +3,7 @@ byte by byte."""
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -11,7 +12,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 sys.path.insert(0, os.path.join(os.environ["TITAN_SOURCE"], "tests", "numerics"))
 sys.path.insert(0, os.path.join(os.environ["TITAN_SOURCE"], "tests", "worker", "rank", "model", "flux"))
-from flux_training_test import AUTOENCODER, CLIP, T5, write_archive
+from tiny_flux import flags_of, write_archive, write_encoders
 from rank_runs import small_model
 from titan_rank_test import CONFIG, RANK
 
@@ -39,17 +40,10 @@ SCHEDULE = "--parallelism.pipeline_parallel_schedule"
 
 def tiny_flux(folder):
     """Returns flags for a tiny Flux with random encoders, whose configurations and pictures it writes."""
-    for name, config in {"t5": T5, "clip": CLIP, "autoencoder": AUTOENCODER}.items():
-        os.mkdir(os.path.join(folder, name))
-        with open(os.path.join(folder, name, "config.json"), "w") as file:
-            json.dump(config, file)
-    os.mkdir(os.path.join(folder, "pictures"))
-    write_archive(os.path.join(folder, "pictures", "part.tar"), 24)
-    named = {"encoder." + key: os.path.join(folder, name)
-             for key, name in (("t5_encoder", "t5"), ("clip_encoder", "clip"), ("autoencoder_path", "autoencoder"))}
-    keys = {"model.name": "flux", "model.flavor": "flux-tiny-debug", "training.dataset": "cc12m-test",
-            "training.dataset_path": os.path.join(folder, "pictures"), "training.img_size": 32, "encoder.max_t5_encoding_len": 12, **named}
-    return ["--training.test_mode", *[word for key, value in keys.items() for word in ("--" + key, str(value))]]
+    folder = pathlib.Path(folder)
+    write_archive(folder / "pictures/part.tar")
+    return flags_of({"model.name": "flux", "model.flavor": "flux-tiny-debug", "training.dataset": "cc12m-test",
+                     "training.dataset_path": folder / "pictures", "training.img_size": 32, **write_encoders(folder)})  # fmt: skip
 
 
 def tiny_flux_flops(rows, passes):

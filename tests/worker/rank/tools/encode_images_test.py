@@ -2,43 +2,24 @@
 processes, make the same bytes; damage, other sizes and other encoders are named; and unusable samples are counted over all ranks, once
 for each also after a resume. Images come from archives on disk, in an object store and on a hub."""
 
-import io
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import unittest
-
-from PIL import Image
 
 TESTS = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(TESTS / "testing"), str(TESTS / "common/io/hub"), str(TESTS / "worker/rank/model/flux"), str(TESTS / "worker/rank/runtime")]
 from fake_hub import FakeHub  # noqa: E402
-from flux_training_test import AUTOENCODER, CLIP, T5, add  # noqa: E402
 from object_store import ObjectStore  # noqa: E402
 from paths import BIN  # noqa: E402
+from tiny_flux import flags_of, job_keys, write_archive, write_encoders  # noqa: E402
 from titan_rank_test import SMALL, Ranks, losses  # noqa: E402
 
 SAMPLES = 20
-
-
-def picture(number, size):
-    file = io.BytesIO()
-    Image.effect_noise(size, 64 + number).convert("RGB").save(file, "PNG")
-    return file.getvalue()
-
-
-def write_archive(path, size_of, samples=SAMPLES, damaged=()):
-    path.parent.mkdir(exist_ok=True)
-    with tarfile.open(path, "w") as archive:
-        for i in range(samples):
-            data = picture(i, size_of(i))
-            add(archive, f"{i:06d}.png", data[:100] if i in damaged else data)
-            add(archive, f"{i:06d}.txt", f"picture number {i}".encode())
 
 
 def contents(folder):
@@ -52,29 +33,16 @@ class EncodeImages(unittest.TestCase):
         cls.scratch = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.scratch.cleanup)
         cls.folder = pathlib.Path(cls.scratch.name)
-        for name, config in {"t5": T5, "clip": CLIP, "autoencoder": AUTOENCODER}.items():
-            (cls.folder / name).mkdir()
-            (cls.folder / name / "config.json").write_text(json.dumps(config))
-        write_archive(cls.folder / "images/a.tar", lambda i: (40 + i, 36))
-        write_archive(cls.folder / "squares/a.tar", lambda i: (40, 40), samples=6)
-        write_archive(cls.folder / "bad/a.tar", lambda i: (16, 40) if i == 3 else (40, 40), damaged=(9,))
+        write_encoders(cls.folder)
+        write_archive(cls.folder / "images/a.tar", SAMPLES, lambda i: (40 + i, 36), damaged=())
+        write_archive(cls.folder / "squares/a.tar", 6, lambda i: (40, 40), damaged=())
+        write_archive(cls.folder / "bad/a.tar", SAMPLES, lambda i: (16, 40) if i == 3 else (40, 40))
         for key in [name for name in os.environ if name.startswith(("AWS_", "HF_")) or name.lower().endswith("_proxy")]:
             del os.environ[key]
 
     def flags(self, **changes):
-        words = {"model.name": "flux", "model.flavor": "flux-tiny-debug", "training.dtype": "float64", "training.steps": 4,
-                 "training.dataset": "cc12m-test", "training.dataset_path": self.folder / "images", "training.img_size": 32,
-                 "training.local_batch_size": 2, "training.global_batch_size": 4, "training.classifier_free_guidance_prob": 0.447,
-                 "encoder.t5_encoder": self.folder / "t5", "encoder.clip_encoder": self.folder / "clip",
-                 "encoder.autoencoder_path": self.folder / "autoencoder", "encoder.max_t5_encoding_len": 12, "debug.seed": 5,
-                 "optimizer.lr": 1e-2, "lr_scheduler.warmup_steps": 1, "validation.dataset": "cc12m-test",
-                 "validation.dataset_path": self.folder / "squares", "validation.local_batch_size": 2,
-                 "validation.save_img_count": 0}  # fmt: skip
-        words |= {key.replace("__", "."): value for key, value in changes.items()}
-        flags = ["--training.test_mode"]
-        for key, value in words.items():
-            flags += [f"--{key}", str(value)]
-        return flags
+        keys = job_keys(self.folder, self.folder / "images", self.folder / "squares")
+        return flags_of(keys | {key.replace("__", "."): value for key, value in changes.items()})
 
     def encode(self, out, *words, code=0, environment=None, **changes):
         """Returns what the program printed."""

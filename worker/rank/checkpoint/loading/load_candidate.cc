@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "common/base/status/status.h"
 #include "common/io/s3/location.h"
+#include "common/plan/hf_config/model_match.h"
 #include "worker/rank/checkpoint/formats/dcp/dcp_metadata.h"
 #include "worker/rank/checkpoint/formats/hugging_face/tied_head.h"
 #include "worker/rank/checkpoint/loading/candidate_reader.h"
@@ -98,7 +99,7 @@ void plan_initial(storage::Files& files, const Setup& setup, std::vector<Candida
   } else if (config.initial_load_in_hf) {
     plan.push_back({.from = From::kHuggingFace,
                     .source = Source::kInitial,
-                    .path = weights_folder(files, path),
+                    .path = hf_config::weights_folder(files, path),
                     .model_only = true,
                     .required = true});
   } else if (exists(kManifestName)) {

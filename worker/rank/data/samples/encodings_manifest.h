@@ -38,7 +38,7 @@ inline constexpr char kStoredLatents[] = "latents", kStoredT5[] = "t5", kStoredC
 struct EncodingsManifest {
   struct Shard {
     std::string name;        // "shard-00000.safetensors"
-    int64_t samples = 0;     // 0: there is no file.
+    int64_t samples = 0;     // 0: the shard has no file.
     int64_t skipped = 0;     // Samples of the source that could not be used.
     int64_t bytes = 0;       // Size of the file.
     int64_t head_bytes = 0;  // Size of its head.

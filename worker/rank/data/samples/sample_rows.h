@@ -28,7 +28,11 @@ namespace titan::data {
 // on any number of ranks: random draws depend on it and on a seed only. Called by several threads at once. Errors:
 // InvalidArgument if this sample cannot be used, with the reason ("its image is 200x100, smaller than 256"), so that it
 // is skipped; any other error ends the reading. A thrown exception is thrown again by SampleRows::next().
+// unusable() makes the first kind of an error.
 using DecodeSample = std::function<absl::StatusOr<std::any>(const Sample& sample, int64_t row)>;
+
+// A sample that cannot be used is skipped, whatever is wrong with it.
+inline absl::Status unusable(const absl::Status& status) { return absl::InvalidArgumentError(status.message()); }
 
 // A row that is ready for the step.
 struct SampleRow {

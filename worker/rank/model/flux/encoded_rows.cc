@@ -6,17 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
+#include "worker/rank/checkpoint/shards/safetensors.h"
 
 namespace titan::model::flux {
 namespace {
 
-at::ScalarType type_of(const std::string& dtype) {
-  if (dtype == "F64") return at::kDouble;
-  return dtype == "F32" ? at::kFloat : at::kBFloat16;
-}
-
 std::vector<RowMaker::Member> members_of(const data::EncodingsManifest& encodings) {
-  const at::ScalarType type = type_of(encodings.dtype);
+  const at::ScalarType type = checkpoint::scalar_type(encodings.dtype).value();  // Checked by the manifest's reader.
   const int64_t side = encodings.latent_side;
   return {{kMoments, type, {2 * encodings.latent_channels, side, side}},
           {kT5Encoding, type, {encodings.t5_tokens, encodings.t5_width}},

@@ -6,16 +6,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
+#include "common/plan/config/image_models.h"
 #include "common/plan/encoders/released.h"
 
 namespace titan::model::flux {
 namespace {
 
 at::ScalarType encoder_type(const config::JobConfig& config) {
-  if (config.training.dtype == "float64") return at::kDouble;
-  const std::string& name =
-      config.encoder.dtype == "auto" ? config.training.mixed_precision_param : config.encoder.dtype;
-  return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  const std::string type = config::encoder_dtype(config);
+  return type == "float64" ? at::kDouble : type == "float32" ? at::kFloat : at::kBFloat16;
 }
 
 // Returns the folder of an encoder's tokenizer: the encoder's own, or "tokenizer_2" for the encoder "text_encoder_2" of

@@ -13,9 +13,9 @@
 #include "worker/rank/model/flux/encoded_rows.h"
 #include "worker/rank/model/flux/encoder_identity.h"
 #include "worker/rank/model/flux/inputs.h"
-#include "worker/rank/model/flux/open_samples.h"
 #include "worker/rank/model/flux/packing.h"
 #include "worker/rank/model/flux/picture_rows.h"
+#include "worker/rank/model/open_samples.h"
 #include "worker/rank/random/sample_draws.h"
 
 namespace titan::model::flux {
@@ -28,19 +28,26 @@ at::Tensor on(const at::Tensor& tensor, at::Device device) { return device::copy
 
 }  // namespace
 
-absl::Status FluxObjective::prepare(const config::JobConfig& config, const RankPlace& place) {
-  const config::ValidationSection& validation = config.validation;
-  guidance_ = config.training.guidance_scale;
-  encoder_type_ = conditioner_options(config, place.device).dtype;
+absl::Status FluxObjective::load(const config::JobConfig& config, const RankPlace& place, ConditionerOptions options) {
+  encoder_type_ = options.dtype;
   latent_channels_ = spec_.in_channels / 4;
   if (!config::uses_encoders(config)) return absl::OkStatus();
-  const bool makes_pictures = validation.enable && validation.save_img_count != 0;
-  ConditionerOptions options = conditioner_options(config, place.device);
   if (config.encoder.shard_t5) options.t5_group = &place.mesh.group(mesh::Axis::kFsdp);
-  options.with_decoder = makes_pictures && place.mesh.rank() == 0;
   TITAN_ASSIGN_OR_RETURN(encoders_, load_encoders(spec_, config, options));
   latent_channels_ = encoders_.sizes.images.latent_channels;
   downsampling_ = encoders_.sizes.images.downsampling();
+  clip_tokens_ = encoders_.sizes.clip.max_tokens;
+  return absl::OkStatus();
+}
+
+absl::Status FluxObjective::prepare(const config::JobConfig& config, const RankPlace& place) {
+  const config::ValidationSection& validation = config.validation;
+  const bool makes_pictures = validation.enable && validation.save_img_count != 0;
+  guidance_ = config.training.guidance_scale;
+  ConditionerOptions options = conditioner_options(config, place.device);
+  options.with_decoder = makes_pictures && place.mesh.rank() == 0;
+  TITAN_RETURN_IF_ERROR(load(config, place, options));
+  if (encoders_.conditioner == nullptr) return absl::OkStatus();
   if (config::reads_encodings(config)) {
     TITAN_ASSIGN_OR_RETURN(marks_, identify_encoders(options, *encoders_.tokenizers));
     marks_of_ = "that of [encoder]";
@@ -60,16 +67,8 @@ absl::Status FluxObjective::prepare(const config::JobConfig& config, const RankP
 
 absl::Status FluxObjective::prepare_shapes(const config::JobConfig& config, const RankPlace& place) {
   ConditionerOptions options = conditioner_options(config, place.device);
-  encoder_type_ = options.dtype;
-  latent_channels_ = spec_.in_channels / 4;
-  if (!config::uses_encoders(config)) return absl::OkStatus();
-  if (config.encoder.shard_t5) options.t5_group = &place.mesh.group(mesh::Axis::kFsdp);
   options.shapes_only = true;
-  TITAN_ASSIGN_OR_RETURN(encoders_, load_encoders(spec_, config, options));
-  latent_channels_ = encoders_.sizes.images.latent_channels;
-  downsampling_ = encoders_.sizes.images.downsampling();
-  clip_tokens_ = encoders_.sizes.clip.max_tokens;
-  return absl::OkStatus();
+  return load(config, place, options);
 }
 
 absl::StatusOr<std::shared_ptr<const RowMaker>> FluxObjective::row_maker(const config::JobConfig& config,
@@ -109,10 +108,7 @@ absl::StatusOr<std::unique_ptr<data::BatchSource>> FluxObjective::open(const con
   TITAN_ASSIGN_OR_RETURN(std::shared_ptr<data::SampleSet> samples,
                          open_samples(config, found, share.dp_rank, share.dp_size));
   TITAN_ASSIGN_OR_RETURN(std::shared_ptr<const RowMaker> maker, row_maker(config, found, training));
-  data::SampleOrder order({.samples = samples->samples(),
-                           .dataset = samples->facts(),
-                           .shuffle = loader.shuffle != "none",
-                           .shuffle_seed = loader.shuffle_seed});
+  data::SampleOrder order = sample_order(*samples, loader);
   if (!training && sampler_ != nullptr) read_prompts(*samples, order, config.validation.save_img_count);
   ImageRowOptions row{.image_size = static_cast<int>(config.training.img_size),
                       .latent_channels = latent_channels_,
@@ -123,16 +119,10 @@ absl::StatusOr<std::unique_ptr<data::BatchSource>> FluxObjective::open(const con
     row.times =
         config.validation.all_timesteps ? ImageRowOptions::Times::kAllEight : ImageRowOptions::Times::kOneOfEight;
   }
-  const data::SampleRows::Options rows{
-      .batch = share.local_batch,
-      .dp_rank = share.dp_rank,
-      .dp_size = share.dp_size,
-      .loop = training || config.validation.steps > 0,
-      .max_bad_samples = loader.max_bad_samples < 0 ? data::kAnyNumber : loader.max_bad_samples,
-      .threads = loader.decode_threads,
-      .spans = share.spans};
+  const bool loop = training || config.validation.steps > 0;
   const auto seed = static_cast<uint64_t>(config.debug.seed.value_or(0));
-  return std::make_unique<ImageBatches>(std::move(samples), std::move(order), std::move(maker), row, rows,
+  return std::make_unique<ImageBatches>(std::move(samples), std::move(order), std::move(maker), row,
+                                        reading_options(loader, share, loop),
                                         training ? seed : seed ^ kValidationStream);
 }
 

@@ -43,6 +43,8 @@ class FluxObjective final : public Objective {
   Samples sample(const WholeModel& model, const comm::DeviceMesh& mesh) override;
 
  private:
+  // Loads the encoders, if the job uses them.
+  absl::Status load(const config::JobConfig& config, const RankPlace& place, ConditionerOptions options);
   absl::StatusOr<std::unique_ptr<data::BatchSource>> open(const config::JobConfig& config, const DataShare& share,
                                                           bool training);
   // Reads the captions of the first `count` samples, of all if it is negative.

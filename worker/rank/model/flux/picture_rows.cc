@@ -6,22 +6,16 @@
 #include "common/base/status/status.h"
 #include "worker/rank/data/images/decode.h"
 #include "worker/rank/data/images/square_crop.h"
+#include "worker/rank/data/samples/sample_rows.h"
 
 namespace titan::model::flux {
-namespace {
-
-// A sample that cannot be used is skipped, whatever is wrong with it.
-absl::Status unusable(const absl::Status& status) { return absl::InvalidArgumentError(status.message()); }
-
-}  // namespace
-
 absl::StatusOr<at::Tensor> square_picture(const std::string& bytes, int size, double crop) {
   const absl::StatusOr<images::Image> image = images::decode_image(bytes);
-  if (!image.ok()) return unusable(image.status());
+  if (!image.ok()) return data::unusable(image.status());
   at::Tensor pixels = at::empty({3, size, size}, at::kFloat);
   const auto draw = [crop](int64_t n) { return std::min(n - 1, static_cast<int64_t>(crop * static_cast<double>(n))); };
   if (absl::Status cut = images::write_square_crop(*image, size, draw, pixels.mutable_data_ptr<float>()); !cut.ok()) {
-    return unusable(cut);
+    return data::unusable(cut);
   }
   return pixels;
 }
@@ -41,7 +35,7 @@ absl::StatusOr<std::vector<at::Tensor>> PictureRows::make(const data::Sample& sa
   const std::string& caption = *sample.caption();
   const absl::Status encoded = tokenizers_->encode(draws.drop_t5 ? "" : caption, draws.drop_clip ? "" : caption,
                                                    t5.mutable_data_ptr<int64_t>(), clip.mutable_data_ptr<int64_t>());
-  if (!encoded.ok()) return unusable(encoded);
+  if (!encoded.ok()) return data::unusable(encoded);
   return std::vector<at::Tensor>{std::move(image), std::move(t5), std::move(clip)};
 }
 

@@ -49,18 +49,18 @@ Picture grid_of(const std::vector<images::Image>& images) {
 
 }  // namespace
 
-Captions PictureSampler::encode(const std::vector<std::string>& captions, at::Device device) const {
+Captions encode_captions(const JobEncoders& encoders, const std::vector<std::string>& captions, at::Device device) {
   const auto rows = static_cast<int64_t>(captions.size());
-  at::Tensor t5 = at::zeros({rows, encoders_.tokenizers->t5_length()}, at::kLong),
-             clip = at::zeros({rows, encoders_.tokenizers->clip_length()}, at::kLong);
+  at::Tensor t5 = at::zeros({rows, encoders.tokenizers->t5_length()}, at::kLong),
+             clip = at::zeros({rows, encoders.tokenizers->clip_length()}, at::kLong);
   for (int64_t row = 0; row < rows; ++row) {
     const std::string& caption = captions[static_cast<size_t>(row)];
-    const absl::Status encoded = encoders_.tokenizers->encode(caption, caption, t5[row].mutable_data_ptr<int64_t>(),
-                                                              clip[row].mutable_data_ptr<int64_t>());
+    const absl::Status encoded = encoders.tokenizers->encode(caption, caption, t5[row].mutable_data_ptr<int64_t>(),
+                                                             clip[row].mutable_data_ptr<int64_t>());
     TORCH_CHECK(encoded.ok(), "flux: caption ", row, ": ", encoded.message());
   }
-  return {.txt = encoders_.conditioner->txt(device::copy_async(t5, device)),
-          .y = encoders_.conditioner->vector(device::copy_async(clip, device))};
+  return {.txt = encoders.conditioner->txt(device::copy_async(t5, device)),
+          .y = encoders.conditioner->vector(device::copy_async(clip, device))};
 }
 
 at::Tensor PictureSampler::noise(int64_t first, int64_t count, const PictureOptions& options) const {
@@ -84,12 +84,13 @@ Samples PictureSampler::sample(const WholeModel& model, const comm::DeviceMesh& 
       .empty = std::nullopt,
       .scale = options.scale,
       .context = &mesh.group(mesh::Axis::kContext)};
-  if (options.guides) sampler.empty = encode({""}, model.device);
+  if (options.guides) sampler.empty = encode_captions(encoders_, {""}, model.device);
   Samples samples;
   std::vector<images::Image> images;
   for (int64_t first = 0; first < all; first += options.rows) {
     const int64_t count = std::min(options.rows, all - first);
-    const Captions captions = encode({prompts.begin() + first, prompts.begin() + first + count}, model.device);
+    const Captions captions =
+        encode_captions(encoders_, {prompts.begin() + first, prompts.begin() + first + count}, model.device);
     const at::Tensor latents =
         sample_latents(model, spec_, device::copy_async(noise(first, count, options), model.device), captions, sampler);
     if (!at::isfinite(latents).all().item<bool>()) {

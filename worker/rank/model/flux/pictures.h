@@ -27,6 +27,9 @@ struct PictureOptions {
   int64_t first_number = 0;  // Number of the first prompt. A picture depends on the seed, its prompt and its number.
 };
 
+// Returns the encodings of captions, one row for each. Throws c10::Error for a caption that is not UTF-8.
+Captions encode_captions(const JobEncoders& encoders, const std::vector<std::string>& captions, at::Device device);
+
 class PictureSampler {
  public:
   // The encoders must outlive it. On rank 0 they need the decoder (ConditionerOptions::with_decoder).
@@ -38,8 +41,6 @@ class PictureSampler {
                  const PictureOptions& options) const;
 
  private:
-  // Returns the encodings of captions, one row for each.
-  Captions encode(const std::vector<std::string>& captions, at::Device device) const;
   // Returns standard normal noise [B, C, h, w] for consecutive pictures. fp32.
   at::Tensor noise(int64_t first, int64_t count, const PictureOptions& options) const;
 

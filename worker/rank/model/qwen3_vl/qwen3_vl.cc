@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/plan/models/qwen3_vl.h"
-#include "worker/rank/comm/functional.h"
 #include "worker/rank/model/decoder/decoder.h"
 #include "worker/rank/model/decoder/options.h"
 #include "worker/rank/model/qwen3_vl/deepstack.h"
@@ -30,18 +29,6 @@ std::unique_ptr<DecoderLayer> make_layer(const models::ModelSpec& text, const mo
     return context.tensor(kTokenRotation);
   };
   return layer;
-}
-
-// With sequence parallelism each tensor rank places the images of its tokens, so the gradients of the tower's
-// result are summed over the ranks. Otherwise all have the whole sum.
-void split_embedding(MultimodalEmbedding& embedding, const ParallelOptions& options) {
-  const comm::Group& tensor = options.mesh->group(mesh::Axis::kTensor);
-  if (tensor.size() == 1 || !options.sequence_parallel) return;
-  embedding.share_images = [&tensor](const at::Tensor& visual) { return comm::fan_out(visual, tensor); };
-  embedding.own_tokens = [&tensor](const at::Tensor& rows) {
-    const int64_t tokens = rows.size(1) / tensor.size();
-    return rows.narrow(1, tensor.rank() * tokens, tokens);
-  };
 }
 
 }  // namespace
@@ -68,7 +55,7 @@ absl::StatusOr<Model> build_model(const models::ModelSpec& text, const models::Q
   model.edge_rows = [](const nn::MicrobatchContext& context) { return context.tokens.size(0); };
   model.loss.by_parts = [](const auto&... of) { return nn::head_cross_entropy_sum(of...); };
   model.parallelize = [text, embedding](Model& whole, const ParallelOptions& parallel) {
-    split_embedding(*embedding, parallel);
+    split_tokens(*embedding, parallel);
     return parallelize_decoder(whole, text, parallel);
   };
   return model;

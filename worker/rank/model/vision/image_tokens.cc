@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "worker/rank/comm/functional.h"
 #include "worker/rank/model/vision/images.h"
 
 namespace titan::model {
@@ -23,6 +24,16 @@ at::Tensor place_images(const at::Tensor& embedded, const at::Tensor& rows, cons
   const at::Tensor wide = more > 0 ? at::constant_pad_nd(embedded, {0, more}) : embedded;
   const at::Tensor chosen = visual.index_select(0, rows.flatten().clamp_min(0)).view(wide.sizes());
   return at::where(rows.ge(0).unsqueeze(-1), chosen, wide);
+}
+
+void split_tokens(MultimodalEmbedding& embedding, const ParallelOptions& options) {
+  const comm::Group& tensor = options.mesh->group(mesh::Axis::kTensor);
+  if (tensor.size() == 1 || !options.sequence_parallel) return;
+  embedding.share_images = [&tensor](const at::Tensor& visual) { return comm::fan_out(visual, tensor); };
+  embedding.own_tokens = [&tensor](const at::Tensor& rows) {
+    const int64_t tokens = rows.size(1) / tensor.size();
+    return rows.narrow(1, tensor.rank() * tokens, tokens);
+  };
 }
 
 at::Tensor MultimodalEmbedding::forward(const at::Tensor& input, const nn::MicrobatchContext& context) {

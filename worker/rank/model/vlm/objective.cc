@@ -10,8 +10,8 @@
 #include "common/io/tokenizer_files/find_tokenizer.h"
 #include "common/plan/config/job_config.h"
 #include "worker/rank/data/loader/batch.h"
-#include "worker/rank/data/samples/sample_files.h"
 #include "worker/rank/device/host_waits.h"
+#include "worker/rank/model/open_samples.h"
 #include "worker/rank/model/vision/image_tokens.h"
 #include "worker/rank/model/vlm/image_deal.h"
 #include "worker/rank/model/vlm/image_text_batches.h"
@@ -26,31 +26,19 @@ namespace {
 constexpr char kAssets[] = "model.hf_assets_path";
 constexpr int32_t kExampleImage = 1;  // The image token of examples.
 
-data::SampleFormat format_of(const std::string& format) {
-  if (format == "webdataset") return data::SampleFormat::kWebDataset;
-  if (format == "image_folder") return data::SampleFormat::kFolder;
-  return format == "parquet_images" ? data::SampleFormat::kParquet : data::SampleFormat::kAuto;
-}
-
-// The keys of one section that say where its rows come from.
+// The keys of one section that say how its rows are made.
 struct RowKeys {
-  const std::string& dataset;
-  const std::optional<std::string>& path;
   const config::DataLoaderSection& loader;
   int64_t seq_len, local_batch;
   bool loop;
 };
 
-RowKeys training_keys(const config::JobConfig& config) {
-  const config::TrainingSection& training = config.training;
-  return {training.dataset, training.dataset_path,     training.dataloader,
-          training.seq_len, training.local_batch_size, /*loop=*/true};
-}
-
-RowKeys validation_keys(const config::JobConfig& config) {
+RowKeys keys_of(const config::JobConfig& config, bool training) {
+  if (training) {
+    return {config.training.dataloader, config.training.seq_len, config.training.local_batch_size, /*loop=*/true};
+  }
   const config::ValidationSection& validation = config.validation;
-  return {validation.dataset, validation.dataset_path,     validation.dataloader,
-          validation.seq_len, validation.local_batch_size, /*loop=*/validation.steps > 0};
+  return {validation.dataloader, validation.seq_len, validation.local_batch_size, /*loop=*/validation.steps > 0};
 }
 
 // Returns the largest number of rows that divides a step's and is not above the local batch. It limits the images of
@@ -73,48 +61,6 @@ data::MultimodalOptions limits_of(const config::JobConfig& config, const RowKeys
           .patch_values = vision.patch_values(),
           .image_token = special.image,
           .pad_token = special.pad};
-}
-
-data::SampleRows::Options reading_of(const RowKeys& keys, const DataShare& share) {
-  return {.batch = share.local_batch,
-          .dp_rank = share.dp_rank,
-          .dp_size = share.dp_size,
-          .loop = keys.loop,
-          .max_bad_samples = keys.loader.max_bad_samples,
-          .threads = keys.loader.decode_threads,
-          .spans = share.spans};
-}
-
-absl::StatusOr<std::unique_ptr<data::BatchSource>> open(const config::JobConfig& config, const RowKeys& keys,
-                                                        const DataShare& share, const models::VisionSpec& vision,
-                                                        std::shared_ptr<ImageTextTokenizer> tokenizer) {
-  TITAN_ASSIGN_OR_RETURN(data::SampleFiles found, data::sample_dataset_files(keys.dataset, keys.path.value_or(""),
-                                                                             format_of(keys.loader.format)));
-  found.kind.image_key = keys.loader.image_key;
-  found.kind.caption_key = keys.loader.caption_key;
-  TITAN_ASSIGN_OR_RETURN(std::shared_ptr<data::SampleSet> samples,
-                         data::SampleSet::open({.files = found.files,
-                                                .kind = found.kind,
-                                                .index_folder = absl::StrCat(config.job.dump_folder, "/data"),
-                                                .rank = share.dp_rank,
-                                                .ranks = share.dp_size}));
-  const data::SampleOrder order({.samples = samples->samples(),
-                                 .dataset = samples->facts(),
-                                 .shuffle = keys.loader.shuffle != "none",
-                                 .shuffle_seed = keys.loader.shuffle_seed});
-  const RowDealerOptions options{.rows = reading_of(keys, share),
-                                 .limits = limits_of(config, keys, share.global_batch, vision, tokenizer->special()),
-                                 .one_image_a_sample = found.kind.layout == data::SampleLayout::kCaption};
-  const images::PatchOptions patches{.patch_size = static_cast<int>(config.data.patch_size),
-                                     .merge_size = static_cast<int>(config.data.spatial_merge_size),
-                                     .max_patches = static_cast<int>(config.data.max_patches_per_image)};
-  const auto decode = [patches, limits = options.limits, tokenizer](const data::Sample& sample,
-                                                                    int64_t) -> absl::StatusOr<std::any> {
-    TITAN_ASSIGN_OR_RETURN(data::MultimodalSample decoded, decode_sample(sample, patches, limits, *tokenizer));
-    return std::any(std::move(decoded));
-  };
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<RowDealer> rows, open_rows(std::move(samples), order, decode, options));
-  return std::make_unique<ImageTextBatches>(std::move(rows), vision.patch_values());
 }
 
 at::Tensor on(const at::Tensor& tensor, at::Device device) { return device::copy_async(tensor, device); }
@@ -142,14 +88,39 @@ int64_t VlmObjective::longest_row(const config::JobConfig& config) const {
                                   : config.training.seq_len;
 }
 
+absl::StatusOr<std::unique_ptr<data::BatchSource>> VlmObjective::open(const config::JobConfig& config,
+                                                                      const DataShare& share, bool training) {
+  const RowKeys keys = keys_of(config, training);
+  TITAN_ASSIGN_OR_RETURN(const data::SampleFiles found, find_samples(config, training));
+  if (!found.warning.empty() && std::find(notes_.begin(), notes_.end(), found.warning) == notes_.end())
+    notes_.push_back(found.warning);
+  TITAN_ASSIGN_OR_RETURN(std::shared_ptr<data::SampleSet> samples,
+                         open_samples(config, found, share.dp_rank, share.dp_size));
+  const data::SampleOrder order = sample_order(*samples, keys.loader);
+  const RowDealerOptions options{
+      .rows = reading_options(keys.loader, share, keys.loop),
+      .limits = limits_of(config, keys, share.global_batch, *spec_.vision, tokenizer_->special()),
+      .one_image_a_sample = found.kind.layout == data::SampleLayout::kCaption};
+  const images::PatchOptions patches{.patch_size = static_cast<int>(config.data.patch_size),
+                                     .merge_size = static_cast<int>(config.data.spatial_merge_size),
+                                     .max_patches = static_cast<int>(config.data.max_patches_per_image)};
+  const auto decode = [patches, limits = options.limits, tokenizer = tokenizer_](const data::Sample& sample,
+                                                                                 int64_t) -> absl::StatusOr<std::any> {
+    TITAN_ASSIGN_OR_RETURN(data::MultimodalSample decoded, decode_sample(sample, patches, limits, *tokenizer));
+    return std::any(std::move(decoded));
+  };
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<RowDealer> rows, open_rows(std::move(samples), order, decode, options));
+  return std::make_unique<ImageTextBatches>(std::move(rows), spec_.vision->patch_values());
+}
+
 absl::StatusOr<std::unique_ptr<data::BatchSource>> VlmObjective::open_training(const config::JobConfig& config,
                                                                                const DataShare& share) {
-  return open(config, training_keys(config), share, *spec_.vision, tokenizer_);
+  return open(config, share, /*training=*/true);
 }
 
 absl::StatusOr<std::unique_ptr<data::BatchSource>> VlmObjective::open_validation(const config::JobConfig& config,
                                                                                  const DataShare& share) {
-  return open(config, validation_keys(config), share, *spec_.vision, tokenizer_);
+  return open(config, share, /*training=*/false);
 }
 
 data::Batch VlmObjective::example(const config::JobConfig& config, int64_t rows) const {
@@ -201,7 +172,9 @@ int64_t VlmObjective::units_of_validation_row(const config::JobConfig& config) c
 }
 
 std::vector<std::string> VlmObjective::notes(const config::JobConfig& config) const {
-  return tokenizer_files::not_applied(config.model.hf_assets_path);
+  std::vector<std::string> all = tokenizer_files::not_applied(config.model.hf_assets_path);
+  all.insert(all.end(), notes_.begin(), notes_.end());
+  return all;
 }
 
 }  // namespace titan::model::vlm

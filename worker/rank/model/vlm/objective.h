@@ -36,8 +36,12 @@ class VlmObjective final : public Objective {
   std::vector<std::string> notes(const config::JobConfig& config) const override;
 
  private:
+  absl::StatusOr<std::unique_ptr<data::BatchSource>> open(const config::JobConfig& config, const DataShare& share,
+                                                          bool training);
+
   const models::ModelSpec spec_;
   std::shared_ptr<ImageTextTokenizer> tokenizer_;  // Null in a dry run.
+  std::vector<std::string> notes_;                 // About the files of the samples.
 };
 
 }  // namespace titan::model::vlm

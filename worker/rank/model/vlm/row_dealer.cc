@@ -98,8 +98,7 @@ class CollatedDealer final : public RowDealer {
     if (!state.is_object() || !state.contains("rows_before")) {
       return absl::InvalidArgumentError(
           "dataloader state: not one of packed rows: data.packing_buffer_size, data.max_images_per_batch or the "
-          "dataset "
-          "has changed");
+          "dataset has changed");
     }
     TITAN_ASSIGN_OR_RETURN(const int64_t given, data::state_number(state, "given"));
     TITAN_RETURN_IF_ERROR(collator_.restore(state["rows_before"]));

@@ -6,18 +6,16 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "worker/rank/data/images/decode.h"
+#include "worker/rank/data/samples/sample_rows.h"
 
 namespace titan::model::vlm {
 namespace {
 
-// A sample that cannot be used is skipped, whatever is wrong with it.
-absl::Status unusable(const absl::Status& status) { return absl::InvalidArgumentError(status.message()); }
-
 absl::StatusOr<data::SampleImage> decode(const std::string& bytes, const images::PatchOptions& options) {
   const absl::StatusOr<images::Image> image = images::decode_image(bytes);
-  if (!image.ok()) return unusable(image.status());
+  if (!image.ok()) return data::unusable(image.status());
   absl::StatusOr<images::ImagePatches> cut = images::cut_patches(*image, options);
-  if (!cut.ok()) return unusable(cut.status());
+  if (!cut.ok()) return data::unusable(cut.status());
   return data::SampleImage{.grid = {.height = cut->rows, .width = cut->columns}, .patches = std::move(cut->patches)};
 }
 

@@ -16,21 +16,12 @@
 namespace titan::model::vlm {
 namespace {
 
-// The tower stays whole on every rank. Context ranks encode different images, and exchange the results. With sequence
-// parallelism, tensor ranks place the images of different tokens, so the gradients of the results are summed over them;
-// otherwise all have the whole sum.
+// The tower stays whole on every rank. Context ranks encode different images, and exchange the results.
 void split_embedding(MultimodalEmbedding& embedding, const ParallelOptions& options) {
+  split_tokens(embedding, options);
   const comm::Group& context = options.mesh->group(mesh::Axis::kContext);
-  const comm::Group& tensor = options.mesh->group(mesh::Axis::kTensor);
-  const bool split_rows = options.sequence_parallel && tensor.size() > 1;
-  embedding.share_images = [&context, &tensor, split_rows](const at::Tensor& visual) {
-    const at::Tensor all = comm::gather(visual, 0, context);
-    return split_rows ? comm::fan_out(all, tensor) : all;
-  };
-  if (!split_rows) return;
-  embedding.own_tokens = [&tensor](const at::Tensor& rows) {
-    const int64_t tokens = rows.size(1) / tensor.size();
-    return rows.narrow(1, tensor.rank() * tokens, tokens);
+  embedding.share_images = [&context, share = embedding.share_images](const at::Tensor& visual) {
+    return nn::through(share, comm::gather(visual, 0, context));
   };
 }
 

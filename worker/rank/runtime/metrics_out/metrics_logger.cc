@@ -134,9 +134,7 @@ class TensorBoard {
   void start_after(int64_t step) { first_step_ = step + 1; }
 
   absl::Status add(int64_t step, absl::Time now, const NamedMetrics& metrics) {
-    if (file_ == nullptr) {
-      TITAN_ASSIGN_OR_RETURN(file_, EventFile::create(files_, folder_, now, first_step_));
-    }
+    TITAN_RETURN_IF_ERROR(open(now));
     absl::Status status = file_->add_scalars(step, now, metrics);
     first_step_ = step + 1;
     if (!status.ok()) file_.reset();
@@ -144,15 +142,19 @@ class TensorBoard {
   }
 
   absl::Status add_image(int64_t step, absl::Time now, const BoardImage& image) {
-    if (file_ == nullptr) {
-      TITAN_ASSIGN_OR_RETURN(file_, EventFile::create(files_, folder_, now, first_step_));
-    }
+    TITAN_RETURN_IF_ERROR(open(now));
     absl::Status status = file_->add_image(step, now, image);
     if (!status.ok()) file_.reset();
     return status;
   }
 
  private:
+  absl::Status open(absl::Time now) {
+    if (file_ != nullptr) return absl::OkStatus();
+    TITAN_ASSIGN_OR_RETURN(file_, EventFile::create(files_, folder_, now, first_step_));
+    return absl::OkStatus();
+  }
+
   storage::Files& files_;
   std::string folder_;
   int64_t first_step_ = 1;  // First step of the next file.

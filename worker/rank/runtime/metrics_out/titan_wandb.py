@@ -76,14 +76,17 @@ class Lines:
                 yield self.number - 1, line
 
 
-def figures(line, job):
-    """Returns a line's scalars with its step and attempt, or None if it belongs to another job or is not a line of metrics."""
+def entry_of(line, job):
+    """Returns a line's members, or None if it belongs to another job or is not a line of metrics."""
     try:
         entry = json.loads(line)
     except ValueError:
         return None
-    if not isinstance(entry, dict) or entry.get("job") != job or "step" not in entry:
-        return None
+    return entry if isinstance(entry, dict) and entry.get("job") == job and "step" in entry else None
+
+
+def figures(entry):
+    """Returns a line's scalars with its step and attempt."""
     # JSON has no number for values that are not finite.
     scalars = {name: float("nan") if value is None else value for name, value in entry.items()
                if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))}
@@ -94,9 +97,9 @@ def figures(line, job):
     return scalars
 
 
-def pictures(line, wandb, folder):
+def pictures(entry, wandb, folder):
     """Returns a line's pictures for wandb; those without a readable file are left out."""
-    found, named = [], json.loads(line).get("pictures")
+    found, named = [], entry.get("pictures")
     for one in named if isinstance(named, list) else []:
         try:
             found.append(wandb.Image(os.path.join(folder, one["file"]), caption=one["caption"] or None))
@@ -144,11 +147,10 @@ def follow(run, wandb, options, rank):
     while True:
         last = rank.ended.wait(PAUSE)
         for number, line in lines:
-            scalars = figures(line, options.job)
-            if scalars is None or number < first or not (numbered or scalars.get("attempt") == options.attempt):
+            entry = entry_of(line, options.job)
+            if entry is None or number < first or not (numbered or entry.get("attempt") == options.attempt):
                 continue
-            scalars.update(pictures(line, wandb, options.dump_folder))
-            run.log(scalars, **({"step": number, "commit": True} if numbered else {}))
+            run.log(figures(entry) | pictures(entry, wandb, options.dump_folder), **({"step": number, "commit": True} if numbered else {}))
         if last:
             return
 

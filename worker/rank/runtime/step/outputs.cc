@@ -58,8 +58,7 @@ std::optional<double> peak_of_device(const RankContext& context, const std::stri
 
 // Returns the training FLOPs for a token of a picture or its caption.
 double flux_flops_per_token(const config::JobConfig& config, const models::FluxSpec& spec) {
-  const int64_t side = config.training.img_size / config::kPixelsPerToken, image = side * side;
-  const int64_t text = config.encoder.max_t5_encoding_len;
+  const int64_t image = config::image_tokens(config), text = config.encoder.max_t5_encoding_len;
   return static_cast<double>(models::flops_per_sample(spec, text, image)) / static_cast<double>(text + image);
 }
 

@@ -8,6 +8,7 @@
 #include "common/io/s3/location.h"
 #include "common/io/tokenizer_files/find_tokenizer.h"
 #include "common/plan/hf_config/generation.h"
+#include "common/plan/hf_config/model_match.h"
 #include "common/plan/hf_config/read.h"
 #include "worker/rank/checkpoint/formats/dcp/dcp_folder.h"
 #include "worker/rank/checkpoint/formats/dcp/dcp_metadata.h"
@@ -191,7 +192,7 @@ absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string
   if (!files.is_folder(path)) return absl::NotFoundError(absl::StrCat(path, ": not a folder"));
   if (files.exists(storage::join_path(path, kManifestName))) return open_step(files, path, choice, base);
   if (files.exists(storage::join_path(path, kDcpMetadataName))) return open_dcp(files, path, choice);
-  if (const std::string transformer = weights_folder(files, path); transformer != path) {
+  if (const std::string transformer = hf_config::weights_folder(files, path); transformer != path) {
     TITAN_ASSIGN_OR_RETURN(ModelSource source, open_hugging_face(files, transformer, choice));
     source.pipeline = path;
     return source;

@@ -20,13 +20,15 @@
 #include "common/plan/models/registry.h"
 #include "common/service/failpoint/failpoint.h"
 #include "nlohmann/json.hpp"
+#include "worker/rank/checkpoint/shards/safetensors.h"
 #include "worker/rank/comm/make_device.h"
 #include "worker/rank/data/samples/encodings_manifest.h"
 #include "worker/rank/data/samples/sample_rows.h"
 #include "worker/rank/model/flux/encoder_identity.h"
 #include "worker/rank/model/flux/job_encoders.h"
-#include "worker/rank/model/flux/open_samples.h"
 #include "worker/rank/model/flux/picture_rows.h"
+#include "worker/rank/model/flux/pictures.h"
+#include "worker/rank/model/open_samples.h"
 #include "worker/rank/random/sample_draws.h"
 #include "worker/rank/tools/images/shard_writer.h"
 
@@ -48,10 +50,6 @@ std::string record_name(int64_t number) { return absl::StrFormat("shard-%05d.jso
 at::ScalarType stored_type(const std::string& dtype, at::ScalarType encoders) {
   if (dtype == "auto") return encoders;
   return dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
-}
-
-const char* dtype_name(at::ScalarType type) {
-  return type == at::kDouble ? "F64" : type == at::kFloat ? "F32" : "BF16";
 }
 
 // The encoders' input for a sample, or why it cannot be used.
@@ -98,7 +96,7 @@ class Encoding {
 
  private:
   absl::Status open_data() {
-    TITAN_ASSIGN_OR_RETURN(const data::SampleFiles found, flux::find_samples(job_, options_.training));
+    TITAN_ASSIGN_OR_RETURN(const data::SampleFiles found, model::find_samples(job_, options_.training));
     if (found.kind.encodings != nullptr) {
       return absl::InvalidArgumentError(
           "the job's data is stored encodings already: set dataloader.format and dataset_path to the images");
@@ -121,23 +119,21 @@ class Encoding {
     TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, models::find(job_.model.name, job_.model.flavor));
     TITAN_ASSIGN_OR_RETURN(device_, comm::make_device(options_.device, 0));
     const flux::ConditionerOptions options = flux::conditioner_options(job_, device_->torch_device());
-    TITAN_ASSIGN_OR_RETURN(flux::JobEncoders loaded, flux::load_encoders(*spec.flux, job_, options));
-    const flux::EncoderOptions& sizes = loaded.sizes;
-    tokenizers_ = std::move(loaded.tokenizers);
-    encoders_ = std::move(loaded.conditioner);
-    rows_ = std::make_unique<flux::PictureRows>(tokenizers_, static_cast<int>(job_.training.img_size));
+    TITAN_ASSIGN_OR_RETURN(encoders_, flux::load_encoders(*spec.flux, job_, options));
+    const flux::EncoderOptions& sizes = encoders_.sizes;
+    rows_ = std::make_unique<flux::PictureRows>(encoders_.tokenizers, static_cast<int>(job_.training.img_size));
     type_ = stored_type(options_.dtype, options.dtype);
-    manifest_.dtype = dtype_name(type_);
+    TITAN_ASSIGN_OR_RETURN(manifest_.dtype, checkpoint::safetensors_dtype(type_));
     manifest_.image_size = job_.training.img_size;
     manifest_.latent_channels = sizes.images.latent_channels;
     manifest_.latent_side = job_.training.img_size / sizes.images.downsampling();
-    manifest_.t5_tokens = tokenizers_->t5_length();
+    manifest_.t5_tokens = encoders_.tokenizers->t5_length();
     manifest_.t5_width = sizes.t5.dim;
     manifest_.clip_width = sizes.clip.dim;
     manifest_.scale = sizes.images.scale;
     manifest_.shift = sizes.images.shift;
     manifest_.crop = options_.center_crop ? "center" : absl::StrCat("random by seed ", seed());
-    TITAN_ASSIGN_OR_RETURN(manifest_.encoders, flux::identify_encoders(options, *tokenizers_));
+    TITAN_ASSIGN_OR_RETURN(manifest_.encoders, flux::identify_encoders(options, *encoders_.tokenizers));
     TITAN_ASSIGN_OR_RETURN(empty_, encode_empty());
     manifest_.empty_sum = storage::crc32c(empty_.data(), empty_.size());
     const int64_t row = manifest_.latent_bytes() + manifest_.t5_bytes() + manifest_.clip_bytes();
@@ -145,13 +141,9 @@ class Encoding {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::string> encode_empty() {
-    const at::Tensor t5 = at::empty({1, tokenizers_->t5_length()}, at::kLong);
-    const at::Tensor clip = at::empty({1, tokenizers_->clip_length()}, at::kLong);
-    TITAN_RETURN_IF_ERROR(
-        tokenizers_->encode("", "", t5.mutable_data_ptr<int64_t>(), clip.mutable_data_ptr<int64_t>()));
-    return empty_file(kept(encoders_->txt(placed(t5)))[0].contiguous(),
-                      kept(encoders_->vector(placed(clip)))[0].contiguous());
+  absl::StatusOr<std::string> encode_empty() const {
+    const flux::Captions empty = flux::encode_captions(encoders_, {""}, device_->torch_device());
+    return empty_file(kept(empty.txt[0]), kept(empty.y[0]));
   }
 
   at::Tensor placed(const at::Tensor& tensor) const { return tensor.to(device_->torch_device()); }
@@ -310,10 +302,10 @@ class Encoding {
       samples.push_back({.source = begin + static_cast<int64_t>(i), .caption = one.caption});
     }
     if (images.empty()) return absl::OkStatus();
-    const encoders::Moments moments = encoders_->moments(placed(at::stack(images)));
+    const encoders::Moments moments = encoders_.conditioner->moments(placed(at::stack(images)));
     const at::Tensor latents = kept(at::cat({moments.mean, moments.logvar}, 1));
-    const at::Tensor t5 = kept(encoders_->txt(placed(at::stack(t5_ids))));
-    const at::Tensor clip = kept(encoders_->vector(placed(at::stack(clip_ids))));
+    const at::Tensor t5 = kept(encoders_.conditioner->txt(placed(at::stack(t5_ids))));
+    const at::Tensor clip = kept(encoders_.conditioner->vector(placed(at::stack(clip_ids))));
     for (size_t i = first; i < samples.size(); ++i) {
       const auto row = static_cast<int64_t>(i - first);
       samples[i].latents = latents[row];  // Rows of a contiguous tensor are contiguous.
@@ -364,8 +356,7 @@ class Encoding {
   std::shared_ptr<data::SampleSet> samples_;
   std::string source_;  // The files, and what identifies their content.
   std::unique_ptr<device::Device> device_;
-  std::shared_ptr<flux::CaptionTokenizers> tokenizers_;
-  std::unique_ptr<flux::Conditioner> encoders_;
+  flux::JobEncoders encoders_;
   std::unique_ptr<flux::PictureRows> rows_;
   at::ScalarType type_ = at::kFloat;
   std::string empty_;  // Bytes of empty.safetensors.

@@ -6,6 +6,7 @@
 #include "common/io/storage/file.h"
 #include "common/plan/encoders/options.h"
 #include "nlohmann/json.hpp"
+#include "tests/common/plan/encoders/small_t5_config.h"
 #include "worker/rank/checkpoint/shards/safetensors.h"
 #include "worker/rank/model/encoders/autoencoder.h"
 #include "worker/rank/nn/block.h"
@@ -15,18 +16,6 @@ namespace titan::testing {
 
 inline encoders::T5Options small_t5() {
   return {.vocab_size = 19, .dim = 10, .num_layers = 2, .num_heads = 3, .head_dim = 4, .ffn_hidden = 14};
-}
-
-inline nlohmann::json small_t5_config() {
-  return {{"model_type", "t5"},
-          {"architectures", {"T5EncoderModel"}},
-          {"vocab_size", 19},
-          {"d_model", 10},
-          {"num_layers", 2},
-          {"num_heads", 3},
-          {"d_kv", 4},
-          {"d_ff", 14},
-          {"feed_forward_proj", "gated-gelu"}};
 }
 
 inline encoders::ClipTextOptions small_clip() {

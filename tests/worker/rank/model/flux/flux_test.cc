@@ -10,6 +10,7 @@
 #include <limits>
 #include <set>
 
+#include "common/plan/hf_config/model_match.h"
 #include "tests/testing/allocation_meter.h"
 #include "tests/worker/rank/kernels/chosen_kernels.h"
 #include "tests/worker/rank/model/flux/small_flux.h"
@@ -330,10 +331,10 @@ TEST_F(FluxNamesTest, OtherModelsAreRefused) {
 }
 
 TEST_F(FluxNamesTest, PipelinesHaveTheTransformerBelow) {
-  EXPECT_EQ(checkpoint::weights_folder(storage::posix_files(), folder_), folder_);
+  EXPECT_EQ(hf_config::weights_folder(storage::posix_files(), folder_), folder_);
   ASSERT_TRUE(
       storage::atomic_write(storage::posix_files(), storage::join_path(folder_, "model_index.json"), "{}").ok());
-  EXPECT_EQ(checkpoint::weights_folder(storage::posix_files(), folder_), storage::join_path(folder_, "transformer"));
+  EXPECT_EQ(hf_config::weights_folder(storage::posix_files(), folder_), storage::join_path(folder_, "transformer"));
 }
 
 }  // namespace

@@ -1,13 +1,11 @@
 """Tests a tiny Flux with random encoders on pictures in a tar archive: the losses are equal on every mesh, a job resumes on another mesh with
 the same rows and draws, validation has the same loss everywhere, and a picture that cannot be used is skipped and named."""
 
-import io
 import json
 import pathlib
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import unittest
 
@@ -17,36 +15,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3].parent / "tes
 from paths import BIN, SOURCE
 
 sys.path.insert(0, str(SOURCE / "tests/worker/rank/runtime"))
+from tiny_flux import flags_of, job_keys, write_archive, write_encoders  # noqa: E402
 from titan_rank_test import Ranks, losses  # noqa: E402
-
-T5 = {"architectures": ["T5EncoderModel"], "model_type": "t5", "d_model": 32, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2,
-      "vocab_size": 2100, "feed_forward_proj": "gated-gelu", "relative_attention_num_buckets": 32,
-      "relative_attention_max_distance": 128, "layer_norm_epsilon": 1e-6}  # fmt: skip
-CLIP = {"architectures": ["CLIPTextModel"], "model_type": "clip_text_model", "hidden_size": 32, "intermediate_size": 64,
-        "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 2100, "max_position_embeddings": 77,
-        "hidden_act": "quick_gelu", "eos_token_id": 2, "layer_norm_eps": 1e-5}  # fmt: skip
-AUTOENCODER = {"_class_name": "AutoencoderKL", "block_out_channels": [32, 32, 32, 32], "layers_per_block": 1, "latent_channels": 16,
-               "norm_num_groups": 32, "in_channels": 3, "out_channels": 3, "scaling_factor": 0.3611, "shift_factor": 0.1159, "act_fn": "silu",
-               "down_block_types": ["DownEncoderBlock2D"] * 4, "up_block_types": ["UpDecoderBlock2D"] * 4, "use_quant_conv": False,
-               "use_post_quant_conv": False, "mid_block_add_attention": True}  # fmt: skip
-
-
-def add(archive, name, data):
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    archive.addfile(member, io.BytesIO(data))
-
-
-def write_archive(path, samples):
-    """Writes pictures of random noise. One is too small, and one is damaged."""
-    with tarfile.open(path, "w") as archive:
-        for i in range(samples):
-            size = (16, 40) if i == 3 else (40 + i, 36)
-            file = io.BytesIO()
-            Image.effect_noise(size, 64 + i).convert("RGB").save(file, "PNG")
-            data = file.getvalue()
-            add(archive, f"{i:06d}.png", data[:100] if i == 9 else data)
-            add(archive, f"{i:06d}.txt", f"picture number {i}".encode())
 
 
 class FluxTrainingTest(unittest.TestCase):
@@ -55,24 +25,12 @@ class FluxTrainingTest(unittest.TestCase):
         cls.scratch = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.scratch.cleanup)
         cls.folder = pathlib.Path(cls.scratch.name)
-        for name, config in {"t5": T5, "clip": CLIP, "autoencoder": AUTOENCODER}.items():
-            (cls.folder / name).mkdir()
-            (cls.folder / name / "config.json").write_text(json.dumps(config))
-        (cls.folder / "pictures").mkdir()
-        write_archive(cls.folder / "pictures/shard-000.tar", 24)
+        write_encoders(cls.folder)
+        write_archive(cls.folder / "pictures/shard-000.tar")
 
     def train(self, name, world, extra=()):
         """Returns the losses by step, and the ranks."""
-        words = {"model.name": "flux", "model.flavor": "flux-tiny-debug", "training.dtype": "float64", "training.steps": 4,
-                 "training.dataset": "cc12m-test", "training.dataset_path": self.folder / "pictures", "training.img_size": 32,
-                 "training.local_batch_size": 2, "training.global_batch_size": 4, "training.classifier_free_guidance_prob": 0.447,
-                 "encoder.t5_encoder": self.folder / "t5", "encoder.clip_encoder": self.folder / "clip",
-                 "encoder.autoencoder_path": self.folder / "autoencoder", "encoder.max_t5_encoding_len": 12, "debug.seed": 5,
-                 "optimizer.lr": 1e-2, "lr_scheduler.warmup_steps": 1, "validation.dataset": "cc12m-test",
-                 "validation.dataset_path": self.folder / "pictures", "validation.local_batch_size": 2, "validation.save_img_count": 0}  # fmt: skip
-        flags = ["--training.test_mode"]
-        for key, value in words.items():
-            flags += [f"--{key}", str(value)]
+        flags = flags_of(job_keys(self.folder, self.folder / "pictures", self.folder / "pictures"))
         ranks = Ranks(str(self.folder / name), world, [*flags, *extra])
         self.assertEqual(ranks.wait(), [0] * world, "\n".join(ranks.outputs))
         return losses(ranks.folder), ranks

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/plan/models/flux.h"
+#include "tests/worker/rank/model/parameter_part.h"
 #include "worker/rank/model/flux/blocks.h"
 #include "worker/rank/model/flux/flux.h"
 
@@ -44,14 +45,6 @@ inline FluxWeights draw_flux_weights(const models::FluxSpec& spec) {
     weights[tensor.fqn] = value;
   }
   return weights;
-}
-
-// Returns this rank's part of `whole`, a view.
-inline at::Tensor part_of(at::Tensor whole, const nn::Parameter& parameter) {
-  for (size_t dim = 0; dim < parameter.shape.size(); ++dim) {
-    whole = whole.narrow(static_cast<int64_t>(dim), parameter.offset[dim], parameter.shape[dim]);
-  }
-  return whole;
 }
 
 // Gives the blocks' parameters their parts of the weights in `type`.

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "tests/worker/rank/comm/thread_ranks.h"
+#include "tests/worker/rank/model/parameter_part.h"
 #include "tests/worker/rank/model/testing.h"
 #include "worker/rank/model/qwen3_vl/inputs.h"
 #include "worker/rank/model/vision/qwen3_vl.h"
@@ -124,10 +125,7 @@ void run_part(const model::Model& model, const Task& task, const nn::MicrobatchC
       if (!gradients[i].defined() || !count(p)) continue;
       at::Tensor& whole = totals.gradients[p.fqn];
       if (!whole.defined()) whole = at::zeros(p.global_shape, at::kDouble);
-      at::Tensor part = whole;
-      for (int64_t dim = 0; dim < whole.dim(); ++dim)
-        part = part.narrow(dim, p.offset[static_cast<size_t>(dim)], p.shape[static_cast<size_t>(dim)]);
-      part.add_(gradients[i]);
+      part_of(whole, p).add_(gradients[i]);
     }
   }
 }

@@ -86,11 +86,6 @@ absl::Status HfFolder::add_file(const std::string& path) {
   return absl::OkStatus();
 }
 
-std::string weights_folder(storage::Files& files, const std::string& folder) {
-  const bool whole_pipeline = files.exists(storage::join_path(folder, "model_index.json"));
-  return whole_pipeline ? storage::join_path(folder, "transformer") : folder;
-}
-
 absl::StatusOr<std::unique_ptr<HfFolder>> HfFolder::open(storage::Files& files, const std::string& folder) {
   std::unique_ptr<HfFolder> weights(new HfFolder(files, folder));
   const std::string index_name = index_of(files, folder);

@@ -24,10 +24,6 @@ inline constexpr char kDiffusersIndexName[] = "diffusion_pytorch_model.safetenso
 // A file in a folder that is being written, or whose writer was stopped. It names the writer's process.
 inline constexpr char kWriterName[] = ".writer";
 
-// Returns the folder with the weights of the model that is trained: in a whole pipeline of diffusers (model_index.json)
-// its folder "transformer", else `folder` itself.
-std::string weights_folder(storage::Files& files, const std::string& folder);
-
 // An open folder of Hugging Face weights. Reads tensors, or boxes of them, on request.
 class HfFolder {
  public:

@@ -1,4 +1,4 @@
-#include "worker/rank/model/flux/open_samples.h"
+#include "worker/rank/model/open_samples.h"
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
@@ -7,7 +7,7 @@
 #include "common/plan/config/image_models.h"
 #include "worker/rank/data/samples/hub/hub_samples.h"
 
-namespace titan::model::flux {
+namespace titan::model {
 namespace {
 
 data::SampleFormat format_of(const std::string& format) {
@@ -46,4 +46,21 @@ absl::StatusOr<std::shared_ptr<data::SampleSet>> open_samples(const config::JobC
       {.files = found.files, .kind = found.kind, .index_folder = data_folder(config), .rank = rank, .ranks = ranks});
 }
 
-}  // namespace titan::model::flux
+data::SampleOrder sample_order(const data::SampleSet& samples, const config::DataLoaderSection& loader) {
+  return data::SampleOrder({.samples = samples.samples(),
+                            .dataset = samples.facts(),
+                            .shuffle = loader.shuffle != "none",
+                            .shuffle_seed = loader.shuffle_seed});
+}
+
+data::SampleRows::Options reading_options(const config::DataLoaderSection& loader, const DataShare& share, bool loop) {
+  return {.batch = share.local_batch,
+          .dp_rank = share.dp_rank,
+          .dp_size = share.dp_size,
+          .loop = loop,
+          .max_bad_samples = loader.max_bad_samples < 0 ? data::kAnyNumber : loader.max_bad_samples,
+          .threads = loader.decode_threads,
+          .spans = share.spans};
+}
+
+}  // namespace titan::model
