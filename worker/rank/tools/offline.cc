@@ -15,6 +15,7 @@
 #include "common/plan/hf_config/model_match.h"
 #include "common/plan/models/spec_checks.h"
 #include "nlohmann/json.hpp"
+#include "worker/rank/checkpoint/formats/gguf/gguf_export.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_export.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
 #include "worker/rank/checkpoint/loading/model_check.h"
@@ -99,11 +100,22 @@ nlohmann::json describe(const std::string& path, const Manifest& manifest) {
 
 std::string type_name(c10::ScalarType type) { return safetensors_dtype(type).value_or("?"); }
 
-absl::StatusOr<at::ScalarType> export_type(const std::string& dtype) {
-  if (dtype.empty() || dtype == "float32") return at::kFloat;
+constexpr char kQ8[] = "q8_0";  // Only GGUF has this type. Its other tensors are float32.
+
+absl::StatusOr<at::ScalarType> export_type(const std::string& dtype, const std::string& format) {
+  const bool gguf = format == "gguf";
+  if (dtype.empty() || dtype == "float32" || (gguf && dtype == kQ8)) return at::kFloat;
   if (dtype == "float16") return at::kHalf;
   if (dtype == "bfloat16") return at::kBFloat16;
-  return absl::InvalidArgumentError(absl::StrCat("--dtype ", dtype, ": use float32, float16 or bfloat16"));
+  return absl::InvalidArgumentError(absl::StrCat("--dtype ", dtype, ": use float32, float16 or bfloat16",
+                                                 gguf           ? ", or q8_0"
+                                                 : dtype == kQ8 ? "; q8_0 is for --format gguf"
+                                                                : ""));
+}
+
+gguf::Type gguf_type(const std::string& dtype, at::ScalarType type) {
+  if (dtype == kQ8) return gguf::Type::kQ8_0;
+  return type == at::kHalf ? gguf::Type::kF16 : type == at::kBFloat16 ? gguf::Type::kBF16 : gguf::Type::kF32;
 }
 
 // Checks that a step has every tensor of the model in its shape, and no others.
@@ -274,9 +286,11 @@ absl::Status check_form(const std::string& step, bool full, bool adapters, const
   const bool wants_adapters = options.format == "peft" || options.merge;
   if (options.format == "peft" && options.merge)
     return absl::InvalidArgumentError("--merge makes a whole model, but --format peft writes adapters");
-  if (options.format != "hf" && options.merge)
+  if (options.format != "hf" && options.format != "gguf" && options.merge)
     return absl::InvalidArgumentError(
         absl::StrCat("--format ", options.format, " exports steps of whole models: omit --merge"));
+  if (!options.gguf_pre.empty() && options.format != "gguf")
+    return absl::InvalidArgumentError("--gguf-pre is for --format gguf: other formats copy the tokenizer's files");
   if (options.model_only && options.format != "dcp")
     return absl::InvalidArgumentError("--model-only is for --format dcp: the other formats hold only the model");
   if (full && options.format == "dcp" && !options.model_only && !options.dtype.empty()) {
@@ -352,7 +366,7 @@ absl::Status verify(storage::Files& files, const std::string& path, std::ostream
 
 absl::Status export_step(storage::Files& files, const std::string& step, const std::string& target,
                          const ModelChoice& choice, const ExportOptions& options, std::ostream& out) {
-  TITAN_ASSIGN_OR_RETURN(const at::ScalarType dtype, export_type(options.dtype));
+  TITAN_ASSIGN_OR_RETURN(const at::ScalarType dtype, export_type(options.dtype, options.format));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(files, step));
   const Manifest& manifest = reader->manifest();
   const bool adapters = holds_adapters(manifest);
@@ -390,6 +404,15 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
       return absl::OkStatus();
     }
     const auto write_weights = [&](StepReader& whole_model) -> absl::Status {
+      if (options.format == "gguf") {
+        const gguf::Export to{.type = gguf_type(options.dtype, dtype),
+                              .name = absl::StrCat(spec.name, " ", spec.flavor),
+                              .assets = plan.assets,
+                              .split = options.gguf_pre,
+                              .overflow = overflow};
+        TITAN_ASSIGN_OR_RETURN(warnings, gguf::write_gguf(files, whole_model, *mapper, to, folder, progress));
+        return absl::OkStatus();
+      }
       TITAN_ASSIGN_OR_RETURN(warnings, export_folder(files, whole_model, *mapper, plan, folder, progress));
       return absl::OkStatus();
     };

@@ -53,6 +53,7 @@ int main(int argc, char** argv) {
       "  titan-checkpoint export outputs/checkpoint/step-500 s3://bucket/weights\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 adapter --format peft\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 torchtitan/checkpoint/step-500 --format dcp\n"
+      "  titan-checkpoint export outputs/checkpoint/step-500 llama.cpp --format gguf --dtype q8_0\n"
       "  titan-checkpoint import hf-weights seeds/step-0 --model llama3 --flavor 8B\n",
       "titan-checkpoint"};
   app.require_subcommand(1);
@@ -109,19 +110,22 @@ int main(int argc, char** argv) {
       "export", "Writes a step as a Hugging Face folder, or in a format that torchtitan or torchtune loads");
   out->add_option("step", path, "A step-N folder")->required();
   out->add_option("target", target, "The new folder, or s3://BUCKET/PLACE")->required();
-  out->add_option(
-         "--dtype", options.dtype,
-         "float32, float16 or bfloat16; dcp: a step with an optimizer keeps its types unless --model-only is given")
+  out->add_option("--dtype", options.dtype,
+                  "float32, float16, bfloat16 or, with gguf, q8_0; dcp: a step with an optimizer keeps its types "
+                  "unless --model-only is given")
       ->default_str("float32");
   out->add_option("--max-file-bytes", options.max_file_bytes, "Start a new file beyond this size")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  out->add_option("--format", options.format,
-                  "hf: a whole model; peft: the adapters of a job with model.converters = [\"lora\"], for the PEFT "
-                  "library; dcp: "
-                  "a folder of torch.distributed.checkpoint, with all that torchtitan needs to resume; torch: model.pt "
-                  "of torch.save, under torchtitan's names; torchtune: the same under torchtune's")
-      ->check(CLI::IsMember({"hf", "peft", "dcp", "torch", "torchtune"}))
+  out->add_option(
+         "--format", options.format,
+         "hf: a whole model; peft: the adapters of a job with model.converters = [\"lora\"], for the PEFT "
+         "library; dcp: "
+         "a folder of torch.distributed.checkpoint, with all that torchtitan needs to resume; torch: model.pt "
+         "of torch.save, under torchtitan's names; torchtune: the same under torchtune's; gguf: model.gguf for "
+         "llama.cpp and "
+         "the programs around it, with the tokenizer in it")
+      ->check(CLI::IsMember({"hf", "peft", "dcp", "torch", "torchtune", "gguf"}))
       ->capture_default_str();
   out->add_flag("--model-only", options.model_only, "dcp: the weights without optimizer, schedule and train state");
   out->add_flag("--merge", options.merge, "Add the step's adapters to the weights of their model, and write that");
@@ -132,6 +136,9 @@ int main(int argc, char** argv) {
          "Folder of the model's tokenizer, whose files and chat templates are copied and whose ids config.json "
          "has; default: the one that the step's job used")
       ->check(CLI::ExistingDirectory);
+  out->add_option("--gguf-pre", options.gguf_pre,
+                  "gguf: llama.cpp's name of the rule by which the tokenizer cuts texts into words, such as llama-bpe; "
+                  "default: found from tokenizer.json");
   out->add_flag("--allow-overflow", options.allow_overflow,
                 "Write numbers beyond --dtype's range as infinite, with a warning, instead of refusing");
   add_model_flags(*out, model, /*required=*/false);

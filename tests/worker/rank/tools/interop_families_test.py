@@ -15,13 +15,13 @@ import tempfile
 
 import torch
 import transformers
+from interop_models import DEPS, configs, drawn, run
 from open_export import open_folder
 from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "testing"))
 from paths import BIN
 
-DEPS = pathlib.Path(os.environ["TITAN_DEPS"])
 TRANSFORMERS5 = DEPS / "transformers5"  # An overlay of the virtual environment, which has the fourth generation.
 FLAVORS = [("llama4", "debugmodel"), ("deepseek_v3", "debugmodel"), ("qwen3", "debugmodel_moe")]
 LONG = [("llama3", "debugmodel"), ("llama4", "debugmodel_released"), ("qwen3", "debugmodel"), ("gpt_oss", "debugmodel")]
@@ -31,21 +31,9 @@ RELEASED = "high_freq_factor field must be greater than low_freq_factor, got hig
 TOKENS = [i * 31 % 2048 for i in range(64)]
 
 
-def run(*arguments, expect=0):
-    done = subprocess.run([str(word) for word in arguments], capture_output=True, text=True)
-    assert done.returncode == expect, (arguments, done.stdout, done.stderr)
-    return done.stdout + done.stderr
-
-
 def rows():
     """Returns the output of list_hf_tensors for each flavor, limited to its first layers."""
     return [json.loads(line) for line in run(BIN.parent / "tests" / "list_hf_tensors", 5).splitlines()]
-
-
-def configs():
-    """Returns each debug flavor's config.json, as exports write it."""
-    lines = map(json.loads, run(BIN.parent / "tests" / "list_hf_tensors", 100).splitlines())
-    return {(row["name"], row["flavor"]): row["config"] for row in lines}
 
 
 class Newer:
@@ -68,18 +56,6 @@ class Newer:
     def close(self):
         self.process.communicate()
         assert self.process.returncode == 0
-
-
-def drawn(config):
-    config = dict(config)
-    torch.manual_seed(1)
-    with torch.device("cpu"):
-        model = transformers.AutoModelForCausalLM.from_config(
-            transformers.AutoConfig.for_model(config.pop("model_type"), **config)).float().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn_like(parameter) * (0.5 if parameter.dim() == 1 else 0.05))
-    return model
 
 
 def tokenizer_folder(folder):
