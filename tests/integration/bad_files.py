@@ -62,7 +62,7 @@ def _tower(folder, config=None):
     """A vision-language job whose tower comes from `folder`."""
     if config:
         (_write(folder / "config.json", json.dumps(config)) / "model.safetensors").write_text("")
-    return ["--model.name", "vlm", "--model.flavor", "debugmodel", "--training.dataset", "cc12m", "--checkpoint.enable",
+    return ["--model.name", "vlm", "--model.flavor", "debugmodel", "--training.dataset", "cc12m", "--validation.no_enable", "--checkpoint.enable",
             "--checkpoint.initial_load_vision_path", folder]
 
 

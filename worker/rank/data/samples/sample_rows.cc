@@ -229,7 +229,8 @@ SampleCursor SampleRows::cursor() const {
 // Returns the pass of the last row before cursor().
 int64_t SampleRows::current_pass() const {
   const int64_t rows = returned_ / options_.batch * options_.batch * options_.dp_size;
-  return order_.place(order_.number(start_.next) + std::max<int64_t>(0, rows - 1)).pass;
+  const int64_t last = order_.number(start_.next) + std::max<int64_t>(0, rows - 1);
+  return order_.place(options_.loop ? last : std::min(last, order_.samples() - 1)).pass;  // Rows may be missing.
 }
 
 int64_t SampleRows::own_bad_samples() const { return current_pass() == bad_pass_ ? bad_samples_ : 0; }

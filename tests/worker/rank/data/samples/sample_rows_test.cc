@@ -376,5 +376,63 @@ TEST_F(SampleRowsTest, DecodingGetsTheRowsNumber) {
   }
 }
 
+// Of balanced rows the ranks together have each row of a step once, in every step that lies within a pass, on any
+// number of threads and after a restore.
+TEST_F(SampleRowsTest, BalancedRowsAreThoseOfTheStep) {
+  constexpr int64_t kRanks = 2, kBatch = 2, kStep = 12;  // Rows of three microbatches.
+  const auto cost = [](SampleSet&, int64_t sample) -> absl::StatusOr<int64_t> { return sample % 5 == 0 ? 100 : 1; };
+  for (const int threads : {0, 3}) {
+    std::vector<nlohmann::json> states(kRanks);
+    int64_t moved_of_all = 0;
+    for (int64_t step = 0; step < 8; ++step) {
+      std::vector<int64_t> numbers;
+      for (int rank = 0; rank < kRanks; ++rank) {
+        const auto rows = open({.batch = kBatch,
+                                .dp_rank = rank,
+                                .dp_size = kRanks,
+                                .threads = threads,
+                                .cost_of = cost,
+                                .microbatches = 3});
+        if (step > 0) {
+          ASSERT_TRUE(rows->restore(states[0]).ok());
+        }
+        for (int64_t i = 0; i < kStep / kRanks; ++i) numbers.push_back((*rows->next())->number);
+        states[static_cast<size_t>(rank)] = rows->state();
+      }
+      EXPECT_EQ(states[0]["next"], states[1]["next"]);
+      const std::vector<int64_t> dealt = numbers;
+      std::sort(numbers.begin(), numbers.end());
+      for (int64_t i = 0; i < kStep; ++i) EXPECT_EQ(numbers[static_cast<size_t>(i)], step * kStep + i);
+      const bool whole = step * kStep / kSamples == (step * kStep + kStep - 1) / kSamples;
+      const std::vector<int64_t> plain = {0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11};
+      int64_t moved = 0;
+      for (size_t i = 0; i < dealt.size(); ++i) moved += dealt[i] != step * kStep + plain[i] ? 1 : 0;
+      EXPECT_TRUE(whole || moved == 0) << step;
+      moved_of_all += moved;
+    }
+    EXPECT_GT(moved_of_all, 20);
+  }
+  const auto failing = [](SampleSet&, int64_t sample) -> absl::StatusOr<int64_t> {
+    return sample == 7 ? absl::UnavailableError("the disk is gone") : absl::StatusOr<int64_t>(1);
+  };
+  for (int rank = 0; rank < 2; ++rank) {  // Also on a rank that does not read this sample.
+    const auto rows = open({.batch = 6, .dp_rank = rank, .dp_size = 2, .threads = 2, .cost_of = failing}, false);
+    EXPECT_EQ(rows->next().status().code(), absl::StatusCode::kUnavailable);
+  }
+}
+
+// The last microbatch of data that ends may have missing rows: skipped samples are still those of its only pass.
+TEST_F(SampleRowsTest, CountsUnusableSamplesUpToTheEnd) {
+  int64_t sum = 0;
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto rows = open({.batch = 3, .dp_rank = rank, .dp_size = 2, .loop = false});
+    absl::StatusOr<std::optional<SampleRow>> row = rows->next();
+    while (row.ok()) row = rows->next();
+    EXPECT_TRUE(absl::IsOutOfRange(row.status())) << row.status();
+    sum += rows->own_bad_samples();
+  }
+  EXPECT_EQ(sum, kBad);
+}
+
 }  // namespace
 }  // namespace titan::data

@@ -122,10 +122,6 @@ class VlmTrainingTest(unittest.TestCase):
         shutil.rmtree(self.folder / "skewed-balanced/checkpoint/step-4")
         resumed, _ = self.train("skewed-balanced", 2, ["--checkpoint.interval", "2", "--data.balance_images"], **skewed)
         self.assertEqual(resumed, split, "bit for bit")
-        packed = {"training.dataset": "obelics", "training.dataset_path": self.folder / "mixed", "data.packing_buffer_size": 5}
-        one, _ = self.train("packed-one", 1, ["--checkpoint.no_enable"], **packed)
-        split, _ = self.train("packed-balanced", 2, ["--checkpoint.no_enable", "--data.balance_images"], **packed)
-        self.assert_equal(split, one, "packed")
 
     def test_bad_samples_are_counted_over_ranks(self):
         """Rank 0 reads samples 0, 1, 4, 5, ..., and rank 1 the others. Neither has three bad ones, but all have."""
@@ -173,20 +169,16 @@ class VlmTrainingTest(unittest.TestCase):
         self.assertFalse(loaded["model.embed_tokens.weight"].equal(of_folder["model.embed_tokens.weight"]))
         self.assertFalse(loaded["vision_model.embeddings.position_embedding.weight"].equal(
             drawn["vision_model.embeddings.position_embedding.weight"]))  # fmt: skip
-        _, ranks = self.train("with-tower", 1, [*last, *path], **texts | {"training.steps": 2})
-        self.assertIn("initial_load_vision_path is not used: training resumes", ranks.outputs[0])
 
         missing = "vision_model.encoder.layers.0.mlp.fc1.weight"
         for name, tensors, settings, message in (
             ("lacks", {key: value for key, value in towers.items() if key != missing}, config, missing),
-            ("deeper", towers | {missing.replace(".0.", ".9."): towers[missing]}, config, "layers.9.mlp.fc1.weight"),
+            ("deeper", towers | {missing.replace(".0.", ".9."): towers[missing].clone()}, config, "layers.9.mlp.fc1.weight"),
             ("other", towers, config | {"num_attention_heads": 1}, "config.json says num_attention_heads 1, need 2"),
-            ("empty", None, config, "siglip-empty"),
         ):
             folder = self.folder / f"siglip-{name}"
             folder.mkdir()
-            if tensors:
-                save_file(tensors, folder / "model.safetensors")
+            save_file(tensors, folder / "model.safetensors")
             (folder / "config.json").write_text(json.dumps(settings))
             ranks = self.start(f"tower-{name}", 1, ["--checkpoint.initial_load_vision_path", str(folder)], **texts)
             self.assertEqual(ranks.wait(), [11], "\n".join(ranks.outputs))
