@@ -86,9 +86,10 @@ absl::StatusOr<SampleIndex> scan_archive(const std::string& path, storage::Reada
   while (true) {
     const absl::StatusOr<bool> found = headers.next(member);
     if (absl::IsDataLoss(found.status()) && !index.samples.empty()) {
-      if (split_name(member.name).key != key) index.samples.push_back({.offset = member.begin});
-      index.samples.back().size = file.size() - index.samples.back().offset;
-      index.warning = absl::StrCat(found.status().message(), "; its last sample cannot be used");
+      const std::string_view its_key = split_name(member.name).key;  // Empty if the archive ends within a header.
+      if (!its_key.empty() && its_key != key) index.samples.push_back({.offset = member.begin});
+      if (!its_key.empty()) index.samples.back().size = file.size() - index.samples.back().offset;
+      index.warning = absl::StrCat(found.status().message(), "; the sample that it cuts cannot be used");
       return index;
     }
     if (!found.ok()) {

@@ -385,6 +385,7 @@ TEST_F(SampleRowsTest, BalancedRowsAreThoseOfTheStep) {
     std::vector<nlohmann::json> states(kRanks);
     int64_t moved_of_all = 0;
     for (int64_t step = 0; step < 8; ++step) {
+      const nlohmann::json before = states[0];
       std::vector<int64_t> numbers;
       for (int rank = 0; rank < kRanks; ++rank) {
         const auto rows = open({.batch = kBatch,
@@ -394,7 +395,7 @@ TEST_F(SampleRowsTest, BalancedRowsAreThoseOfTheStep) {
                                 .cost_of = cost,
                                 .microbatches = 3});
         if (step > 0) {
-          ASSERT_TRUE(rows->restore(states[0]).ok());
+          ASSERT_TRUE(rows->restore(before).ok());
         }
         for (int64_t i = 0; i < kStep / kRanks; ++i) numbers.push_back((*rows->next())->number);
         states[static_cast<size_t>(rank)] = rows->state();
