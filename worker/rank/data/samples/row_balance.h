@@ -19,7 +19,7 @@ namespace titan::data {
 struct RowPlaces {
   int64_t microbatches = 1;
   int64_t ranks = 1;
-  int64_t rows = 1;  // Of one rank in one microbatch.
+  int64_t rows = 1;  // Each rank has so many in each microbatch.
 
   int64_t all() const { return microbatches * ranks * rows; }
 };

@@ -112,7 +112,7 @@ void settle_base(const RankContext& context, const WeightsRead& read, Built& bui
   if (saved != read.job.train_state.end()) check(check_base(*saved, loaded.base), kExitUserError, "LORA_BASE");
 }
 
-// Reads the vision tower of a new job from a folder of its own.
+// Reads the vision tower of a new job from its separate folder.
 void load_vision_tower(const RankContext& context, const LoadResult& read, Built& built) {
   const std::optional<std::string>& path = context.config.checkpoint.initial_load_vision_path;
   if (!path || !built.spec.vision || read.source == checkpoint::Source::kCheckpoint) return;

@@ -214,7 +214,7 @@ TEST_F(TarSamplesTest, SizesOfAllFormats) {
   EXPECT_THAT(refused(tar_header("x", 2 << 20, {.type = 'L'})), HasSubstr("2097152 bytes of names"));
 }
 
-// Of an archive that ends early the whole samples can be used, and the one that it cuts cannot. A warning says so.
+// If an archive ends early, its whole samples can be used, and the one that it cuts cannot. A warning says so.
 TEST_F(TarSamplesTest, TruncationCostsOneSample) {
   const std::string whole = pax_header({{"path", "0.jpg"}}) + tar_member("x", std::string(1500, 'x')) +
                             tar_member("0.txt", "zero") + small_tar(2, 1);

@@ -156,7 +156,7 @@ class RowDealerTest : public ::testing::Test {
   data::testing::Folder folder_;
   std::string file_;
   int64_t max_bad_samples_ = 100;
-  int64_t microbatches_ = 0;  // Of a step whose rows are balanced; 0: they are not.
+  int64_t microbatches_ = 0;  // A step has so many, and its rows are balanced; 0: they are not.
   std::atomic<int64_t> weighed_ = 0;
 };
 
