@@ -96,6 +96,13 @@ class Qwen3VlAdapter final : public vlm::ImageAdapter {
   }
   int64_t image_token() const override { return vl_.image_token; }
 
+  absl::StatusOr<models::PatchGrid> grid_of(images::ImageSize size) const override {
+    TITAN_ASSIGN_OR_RETURN(const QwenPatchOptions options, limited(size));
+    TITAN_ASSIGN_OR_RETURN(const images::ImageSize resized, images::smart_size(size, options));
+    return models::PatchGrid{.height = resized.height / options.patch_size,
+                             .width = resized.width / options.patch_size};
+  }
+
   absl::StatusOr<data::SampleImage> cut(const images::Image& image) const override {
     TITAN_ASSIGN_OR_RETURN(const QwenPatchOptions options, limited({.width = image.width, .height = image.height}));
     TITAN_ASSIGN_OR_RETURN(images::QwenPatches cut, images::cut_qwen_patches(image, options));

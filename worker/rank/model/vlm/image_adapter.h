@@ -37,6 +37,8 @@ class ImageAdapter {
   virtual PatchNumbers numbers() const = 0;
   // Returns the training FLOPs per patch of an image of `patches` patches.
   virtual int64_t flops_per_patch(int64_t patches) const = 0;
+  // Returns the FLOPs with which the tower trains on an image.
+  int64_t work_of(const models::PatchGrid& grid) const { return grid.patches() * flops_per_patch(grid.patches()); }
 
   // Takes what follows from the job's keys. Reads no files. Errors: InvalidArgument, naming the key.
   virtual absl::Status use_keys(const config::JobConfig& config) = 0;
@@ -52,6 +54,8 @@ class ImageAdapter {
   // Returns the token that stands for a part of an image; without use_tokens(), the one of examples.
   virtual int64_t image_token() const = 0;
 
+  // Returns the grid of patches into which cut() cuts an image of `size`. Errors: those of cut().
+  virtual absl::StatusOr<models::PatchGrid> grid_of(images::ImageSize size) const = 0;
   // Resizes an image and cuts it into patches, at most data.max_patches_per_image. Errors: InvalidArgument for an image
   // of an unsuitable shape.
   virtual absl::StatusOr<data::SampleImage> cut(const images::Image& image) const = 0;

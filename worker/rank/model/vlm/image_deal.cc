@@ -34,7 +34,7 @@ RowImages images_of_rows(const at::Tensor& grids, const at::Tensor& patches) {
 
 std::vector<int64_t> costs_of(const std::vector<models::PatchGrid>& grids, const ImageAdapter& adapter) {
   std::vector<int64_t> costs;
-  for (const models::PatchGrid& grid : grids) costs.push_back(grid.patches() * adapter.flops_per_patch(grid.patches()));
+  for (const models::PatchGrid& grid : grids) costs.push_back(adapter.work_of(grid));
   return costs;
 }
 

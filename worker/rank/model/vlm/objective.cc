@@ -62,6 +62,14 @@ data::MultimodalOptions limits_of(const config::JobConfig& config, const RowKeys
           .pad_token = special.pad};
 }
 
+// Returns how rows are dealt by the tower's work. A validation has no steps.
+ImageBalance balance_of(const DataShare& share, const std::shared_ptr<ImageAdapter>& images, bool training) {
+  const int64_t microbatches = training ? share.global_batch / (share.local_batch * share.dp_size) : 1;
+  return {.grid_of = [images](images::ImageSize size) { return images->grid_of(size); },
+          .cost_of = [images](const models::PatchGrid& grid) { return images->work_of(grid); },
+          .microbatches = std::max<int64_t>(microbatches, 1)};
+}
+
 at::Tensor on(const at::Tensor& tensor, at::Device device) { return device::copy_async(tensor, device); }
 
 }  // namespace
@@ -109,7 +117,8 @@ absl::StatusOr<std::unique_ptr<data::BatchSource>> VlmObjective::open(const conf
   const RowDealerOptions options{
       .rows = reading_options(keys.loader, share, keys.loop),
       .limits = limits_of(config, keys, share.global_batch, images_->numbers(), tokenizer_->special()),
-      .one_image_a_sample = found.kind.layout == data::SampleLayout::kCaption};
+      .one_image_a_sample = found.kind.layout == data::SampleLayout::kCaption,
+      .balance = config.data.balance_images ? balance_of(share, images_, training) : ImageBalance{}};
   const auto decode = [images = images_, limits = options.limits, tokenizer = tokenizer_](
                           const data::Sample& sample, int64_t) -> absl::StatusOr<std::any> {
     TITAN_ASSIGN_OR_RETURN(data::MultimodalSample decoded, decode_sample(sample, *images, limits, *tokenizer));

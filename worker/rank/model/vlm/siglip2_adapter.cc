@@ -33,6 +33,10 @@ class Siglip2Adapter final : public ImageAdapter {
   }
   int64_t image_token() const override { return image_token_; }
 
+  absl::StatusOr<models::PatchGrid> grid_of(images::ImageSize size) const override {
+    TITAN_ASSIGN_OR_RETURN(const images::ImageSize cut, images::patched_size(size, options_));
+    return models::PatchGrid{.height = cut.height / options_.patch_size, .width = cut.width / options_.patch_size};
+  }
   absl::StatusOr<data::SampleImage> cut(const images::Image& image) const override {
     TITAN_ASSIGN_OR_RETURN(images::ImagePatches cut, images::cut_patches(image, options_));
     return data::SampleImage{.grid = {.height = cut.rows, .width = cut.columns}, .patches = std::move(cut.patches)};
