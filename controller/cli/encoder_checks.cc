@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/plan/config/assets.h"
 #include "common/plan/config/image_models.h"
+#include "common/plan/encoders/config.h"
+#include "common/plan/models/registry.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::cli {
@@ -20,6 +22,7 @@ struct Encoder {
   std::string key;
   std::string path;
   std::vector<std::string> model_types;  // Values of model_type in config.json that are of its kind.
+  int64_t width = 0;                     // That the model reads; 0: unknown.
 };
 
 std::string get_command(const std::string& repository) {
@@ -35,9 +38,19 @@ bool has_weights(const fs::path& folder) {
   });
 }
 
-// Returns what is wrong in a folder; empty when nothing is.
-std::string wrong_in(const Encoder& encoder) {
-  std::ifstream in(encoder.path + "/config.json");
+// Returns the width of a text encoder's results; 0 if its configuration cannot be read.
+int64_t width_of(const json& config, bool t5) {
+  if (t5) {
+    const auto options = encoders::t5_options(config);
+    return options.ok() ? options->dim : 0;
+  }
+  const auto options = encoders::clip_text_options(config);
+  return options.ok() ? options->dim : 0;
+}
+
+// Returns what is wrong in the encoder's folder; empty when nothing is.
+std::string wrong_in(const Encoder& encoder, const std::string& folder) {
+  std::ifstream in(folder + "/config.json");
   if (!in) return "the folder holds no config.json";
   const json config = json::parse(in, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) return "its config.json is not a JSON object";
@@ -47,22 +60,26 @@ std::string wrong_in(const Encoder& encoder) {
     return absl::StrCat("its config.json has model_type ", type.dump(-1, ' ', false, json::error_handler_t::replace),
                         ", and a ", types.front(), " is needed");
   }
-  return has_weights(encoder.path) ? "" : "the folder holds no weights (*.safetensors)";
+  if (!has_weights(folder)) return "the folder holds no weights (*.safetensors)";
+  const int64_t width = width_of(config, types.front() == "t5");
+  if (width == 0 || encoder.width == 0 || width == encoder.width) return "";
+  return absl::StrCat("its width is ", width, ", but the model reads ", encoder.width);
 }
 
 std::optional<EncoderProblem> check_folder(const Encoder& encoder) {
   std::error_code error;
-  if (fs::is_directory(encoder.path, error)) {
-    const std::string wrong = wrong_in(encoder);
+  std::string folder = encoder.path;
+  const std::string assets = config::assets_folder();
+  if (!fs::is_directory(folder, error) && config::is_repository_name(encoder.path) && !assets.empty())
+    folder = (fs::path(assets) / fs::path(encoder.path).filename()).string();
+  if (fs::is_directory(folder, error)) {
+    const std::string wrong = wrong_in(encoder, folder);
     if (wrong.empty()) return std::nullopt;
-    return EncoderProblem{encoder.key, encoder.path, wrong, "name the folder of a text encoder"};
+    return EncoderProblem{encoder.key, encoder.path, wrong,
+                          "name the folder of a text encoder that model.flavor reads"};
   }
   if (!config::is_repository_name(encoder.path))
     return EncoderProblem{encoder.key, encoder.path, "no such folder", "", /*is_missing=*/true};
-  if (const fs::path own = fs::path(config::assets_folder()) / fs::path(encoder.path).filename();
-      !config::assets_folder().empty() && fs::is_directory(own, error)) {
-    return std::nullopt;
-  }
   return EncoderProblem{
       encoder.key, encoder.path,
       absl::StrCat("no such folder, nor ", config::kDownloads, "/", fs::path(encoder.path).filename().string()),
@@ -85,10 +102,21 @@ std::optional<EncoderProblem> check_autoencoder_name(const std::string& name) {
                                      "; if only the nodes have it, --no-file-checks skips this check")};
 }
 
+// Returns the problem of a folder that holds a model of transformers, whose config.json has a model_type.
+std::optional<EncoderProblem> check_kind(const std::string& path, const std::string& folder) {
+  std::ifstream in(folder + "/config.json");
+  const json config = in ? json::parse(in, nullptr, /*allow_exceptions=*/false) : json();
+  const json type = config.is_object() ? config.value("model_type", json()) : json();
+  if (!type.is_string()) return std::nullopt;
+  return EncoderProblem{"encoder.autoencoder_path", path,
+                        absl::StrCat("its config.json has model_type ", type.dump(), ", and an autoencoder is needed"),
+                        "name the file or folder of an autoencoder"};
+}
+
 std::optional<EncoderProblem> check_autoencoder(const std::string& path) {
   const std::string key = "encoder.autoencoder_path";
   std::error_code error;
-  if (holds_autoencoder(path)) return std::nullopt;
+  if (holds_autoencoder(path)) return check_kind(path, path);
   if (fs::is_directory(path, error)) {
     return EncoderProblem{key, path, "the folder holds no weights (*.safetensors)",
                           "name the file or folder of an autoencoder"};
@@ -102,7 +130,8 @@ std::optional<EncoderProblem> check_autoencoder(const std::string& path) {
   if (!config::means_assets(key, path)) return EncoderProblem{key, path, "no such file", remedy, /*is_missing=*/true};
   const std::string assets = config::assets_folder();
   const std::string asset = config::autoencoder_asset(path);
-  if (!assets.empty() && holds_autoencoder(fs::path(assets) / asset)) return std::nullopt;
+  if (const fs::path own = fs::path(assets) / asset; !assets.empty() && holds_autoencoder(own))
+    return check_kind(path, own.string());
   return EncoderProblem{key, path, absl::StrCat("no such file, nor ", asset, " in the assets"), remedy};
 }
 
@@ -111,9 +140,14 @@ std::optional<EncoderProblem> check_autoencoder(const std::string& path) {
 std::vector<EncoderProblem> check_encoders(const config::JobConfig& config) {
   std::vector<EncoderProblem> problems;
   if (config.training.test_mode || !config::uses_encoders(config)) return problems;
+  const absl::StatusOr<models::ModelSpec> spec = models::find(config.model.name, config.model.flavor);
+  const bool known = spec.ok() && spec->flux.has_value();
   for (const Encoder& encoder :
-       {Encoder{"encoder.t5_encoder", config.encoder.t5_encoder, {"t5"}},
-        Encoder{"encoder.clip_encoder", config.encoder.clip_encoder, {"clip_text_model", "clip"}}}) {
+       {Encoder{"encoder.t5_encoder", config.encoder.t5_encoder, {"t5"}, known ? spec->flux->txt_width : 0},
+        Encoder{"encoder.clip_encoder",
+                config.encoder.clip_encoder,
+                {"clip_text_model", "clip"},
+                known ? spec->flux->vec_width : 0}}) {
     if (auto problem = check_folder(encoder)) problems.push_back(*std::move(problem));
   }
   if (auto problem = check_autoencoder(config.encoder.autoencoder_path)) problems.push_back(*std::move(problem));

@@ -26,6 +26,7 @@
 #include "common/plan/models/repository.h"
 #include "common/plan/models/sizes.h"
 #include "controller/cli/encoder_checks.h"
+#include "controller/cli/image_checks.h"
 #include "controller/cli/input_checks.h"
 #include "nlohmann/json.hpp"
 
@@ -258,12 +259,23 @@ class Checker {
   void check_files_of(const std::string& key, const std::string& dataset, const std::string& path,
                       const config::DataLoaderSection& settings) {
     if (s3::is_location(path)) return;  // The ranks check it, with their credentials.
-    const bool images = config::learns_from_images(config_.model);
-    const std::optional<DataProblem> problem =
-        images ? check_listed(path) : check_data(dataset, path, settings, warnings_);
+    const std::optional<DataProblem> problem = problem_of(dataset, path, settings);
     if (!problem) return;
     if (problem->is_missing) return missing(key, path, problem->message);
     bad(key, path, problem->message);
+  }
+
+  std::optional<DataProblem> problem_of(const std::string& dataset, const std::string& path,
+                                        const config::DataLoaderSection& settings) {
+    switch (config::kind_of(config_.model)) {
+      case config::ModelKind::kTextToImage:
+        return check_images(config_, path, settings);
+      case config::ModelKind::kVisionLanguage:
+        return check_listed(path);
+      case config::ModelKind::kLanguage:
+        break;
+    }
+    return check_data(dataset, path, settings, warnings_);
   }
 
   void check_initial_load() {

@@ -110,6 +110,26 @@ TEST_F(EncoderChecksTest, FindsEncodersInTheAssets) {
   EXPECT_THAT(check_encoders(config_), IsEmpty());
 }
 
+// Encoders of the installation are checked like folders; their widths must be those of the flavor.
+TEST_F(EncoderChecksTest, ReportsOtherKindsAndWidths) {
+  const std::string t5 = R"({"model_type": "t5", "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2,
+      "num_heads": 4, "vocab_size": 133, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": false})";
+  encoder("assets-of-nodes/t5-tiny", t5);
+  config_.model.flavor = "flux-tiny";
+  config_.encoder.t5_encoder = "titan/t5-tiny";
+  EXPECT_THAT(check_encoders(config_), IsEmpty());
+  config_.encoder.clip_encoder = "titan/t5-tiny";
+  config_.encoder.autoencoder_path = "titan/t5-tiny";
+  EXPECT_THAT(check_encoders(config_),
+              ElementsAre(Field(&EncoderProblem::message, HasSubstr("model_type \"t5\", and a clip_text_model")),
+                          Field(&EncoderProblem::message, HasSubstr("model_type \"t5\", and an autoencoder"))));
+  config_.encoder.clip_encoder = encoder("clip", "{\"model_type\": \"clip\"}");
+  config_.encoder.autoencoder_path = encoder("vae", "{}");
+  config_.model.flavor = "flux-dev";
+  EXPECT_THAT(check_encoders(config_),
+              ElementsAre(Field(&EncoderProblem::message, HasSubstr("its width is 64, but the model reads 4096"))));
+}
+
 // An autoencoder may be a folder as diffusers writes it; the small one is in the assets.
 TEST_F(EncoderChecksTest, AcceptsAFolderAsAutoencoder) {
   config_.encoder.autoencoder_path = encoder("vae", "{}");

@@ -1,6 +1,7 @@
 // titan-generate generates text or pictures from a checkpoint without a job.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "common/base/status/status.h"
 #include "common/base/text/quantities.h"
 #include "common/base/version/version.h"
@@ -40,7 +42,15 @@ struct Arguments {
   titan::generate::GeneratorOptions options;
   titan::tools::RankOptions ranks;
   titan::tools::PictureChoice picture;
+  std::vector<std::string> given;  // Names of the options on the command line.
 };
+
+// Options that only models of texts, or only models of images, read. A command line with the other kind is refused.
+constexpr std::string_view kTextOptions[] = {"--tokenizer",      "--bos",         "--no-bos", "--prompt-tokens",
+                                             "--max-new-tokens", "--temperature", "--top-k",  "--top-p",
+                                             "--stop-token",     "--ignore-eos",  "--seq-len"};
+constexpr std::string_view kPictureOptions[] = {"--image",  "--steps", "--guidance", "--width",
+                                                "--height", "--t5",    "--clip",     "--autoencoder"};
 
 struct Prompt {
   std::string text;
@@ -83,7 +93,9 @@ void add_options(CLI::App& app, Arguments& a) {
   app.add_option("--top-p", sampling.top_p, "Only the fewest likeliest tokens whose probabilities add up to this")
       ->capture_default_str()
       ->group("Sampling");
-  app.add_option("--seed", sampling.seed, "The same seed gives the same text, in any batch and on any number of ranks")
+  app.add_option("--seed", sampling.seed,
+                 "The same seed gives the same text or picture, in any batch and on any number of ranks")
+      ->check([](const std::string& text) { return text.starts_with('-') ? text + " is negative" : std::string(); })
       ->capture_default_str()
       ->group("Sampling");
   app.add_option("--stop-token", a.stop_tokens,
@@ -92,7 +104,8 @@ void add_options(CLI::App& app, Arguments& a) {
   app.add_flag("--ignore-eos", a.ignore_eos, "Continue after the model's end of text")->group("Sampling");
 
   app.add_option("-o,--output", a.output,
-                 "text, as it is generated, or json: one line {prompt, text, tokens, stopped} per prompt")
+                 "text, as it is generated, or json: one line {prompt, text, tokens, stopped} per prompt, and "
+                 "{prompt, image} per picture")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app.add_flag("-q,--quiet", a.quiet, "Print no line about speed on standard error");
@@ -124,7 +137,8 @@ void add_options(CLI::App& app, Arguments& a) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group("Machine");
-  app.add_option("--batch", a.batch, "Prompts per batch")
+  app.add_option("--batch", a.batch,
+                 "Prompts per batch; for pictures the default is the job's inference.local_batch_size")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str()
       ->group("Machine");
@@ -133,6 +147,7 @@ void add_options(CLI::App& app, Arguments& a) {
 void add_picture_options(CLI::App& app, Arguments& a) {
   titan::tools::PictureChoice& picture = a.picture;
   const char* const group = "Pictures";
+  constexpr int kMaxSide = 1 << 16;
   app.add_option(
          "--image", picture.image,
          "PNG file for the picture of a model of images (flux); several prompts make NAME-000.png and so on, and "
@@ -145,11 +160,17 @@ void add_picture_options(CLI::App& app, Arguments& a) {
                  "Strength of the guidance by the prompt; 0: none; default: the job's, or 3.5 for FLUX.1-dev")
       ->check(CLI::Range(0.0, 1000.0))
       ->group(group);
-  app.add_option("--width", picture.width, "Pixels; default: the job's inference.img_size, or 1024")->group(group);
-  app.add_option("--height", picture.height, "Pixels")->group(group);
-  app.add_option("--t5", picture.t5, "Folder of the T5 encoder; default: the job's or the pipeline's")->group(group);
-  app.add_option("--clip", picture.clip, "Folder of the CLIP text encoder")->group(group);
-  app.add_option("--autoencoder", picture.autoencoder, "Folder or file of the autoencoder")->group(group);
+  app.add_option("--width", picture.width,
+                 "Pixels; default: the job's inference.img_size or training.img_size, or 1024")
+      ->check(CLI::Range(1, kMaxSide))
+      ->group(group);
+  app.add_option("--height", picture.height, "Pixels")->check(CLI::Range(1, kMaxSide))->group(group);
+  app.add_option("--t5", picture.t5,
+                 "Folder or downloaded repository of the T5 encoder; default: the job's or the pipeline's")
+      ->group(group);
+  app.add_option("--clip", picture.clip, "Folder or downloaded repository of the CLIP text encoder")->group(group);
+  app.add_option("--autoencoder", picture.autoencoder, "Folder, file or downloaded repository of the autoencoder")
+      ->group(group);
 }
 
 at::ScalarType type_of(const Arguments& a) {
@@ -170,6 +191,8 @@ absl::StatusOr<std::vector<std::string>> texts_of(const Arguments& a) {
   if (a.prompt_file.empty()) return texts;
   std::ifstream file;
   if (a.prompt_file != "-") {
+    if (std::filesystem::is_directory(a.prompt_file))
+      return absl::InvalidArgumentError(absl::StrCat("--prompts ", a.prompt_file, ": is a folder, not a file"));
     file.open(a.prompt_file);
     if (!file) return absl::NotFoundError(absl::StrCat("--prompts ", a.prompt_file, ": cannot be read"));
   }
@@ -288,24 +311,36 @@ void print_warnings(const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) std::cerr << "warning: " << warning << "\n";
 }
 
+absl::Status refuse_options(const Arguments& a, absl::Span<const std::string_view> others, const std::string& kind) {
+  for (const std::string& option : a.given) {
+    if (std::find(others.begin(), others.end(), option) != others.end())
+      return absl::InvalidArgumentError(absl::StrCat(option, ": ", a.checkpoint, " is ", kind));
+  }
+  return absl::OkStatus();
+}
+
 // Generates pictures, and prints the file of each.
 absl::Status run_pictures(Arguments& a, titan::storage::Files& files, const ModelSource& source) {
   print_warnings(source.warnings);
-  if (!a.prompt_tokens.empty()) return absl::InvalidArgumentError("--prompt-tokens: a model of images needs texts");
+  TITAN_RETURN_IF_ERROR(
+      refuse_options(a, kTextOptions, absl::StrCat(source.spec.name, ", a model of images, which has no use for it")));
   a.picture.seed = a.options.sampling.seed;
   TITAN_ASSIGN_OR_RETURN(const titan::tools::PicturePlan plan, titan::tools::plan_pictures(files, source, a.picture));
   if (a.prompts.empty() && a.prompt_file.empty()) {
     if (!std::filesystem::exists(plan.prompts_path))
-      return absl::InvalidArgumentError(
-          "no prompt: give --prompt or --prompts; the job's inference.prompts_path names no file here");
+      return absl::InvalidArgumentError(absl::StrCat(
+          "no prompt: give --prompt or --prompts",
+          plan.prompts_path.empty() ? "" : "; the job's inference.prompts_path does not exist: " + plan.prompts_path));
     a.prompt_file = plan.prompts_path;
   }
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, texts_of(a));
   if (prompts.empty()) return absl::InvalidArgumentError(absl::StrCat(a.prompt_file, ": has no prompt"));
+  TITAN_RETURN_IF_ERROR(titan::tools::check_prompts(prompts));
   a.ranks.dtype = type_of(a);
   const auto began = Clock::now();
-  TITAN_RETURN_IF_ERROR(
-      titan::tools::make_pictures(files, source, plan, a.ranks, prompts, [&](size_t prompt, const std::string& file) {
+  const auto warn = [](const std::string& warning) { print_warnings({warning}); };
+  TITAN_RETURN_IF_ERROR(titan::tools::make_pictures(
+      files, source, plan, a.ranks, prompts, warn, [&](size_t prompt, const std::string& file) {
         if (a.output == "json") {
           std::cout << nlohmann::json{{"prompt", prompts[prompt]}, {"image", file}}.dump(
                            -1, ' ', false, nlohmann::json::error_handler_t::replace)
@@ -327,10 +362,8 @@ absl::Status run(Arguments& a) {
   titan::storage::Files& files = titan::s3::all_files();
   TITAN_ASSIGN_OR_RETURN(ModelSource source, titan::tools::open_source(files, a.checkpoint, a.model, a.base));
   if (source.spec.flux) return run_pictures(a, files, source);
-  if (!a.picture.image.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--image: ", a.checkpoint, " is ", source.spec.name, ", a language model, which makes texts"));
-  }
+  TITAN_RETURN_IF_ERROR(
+      refuse_options(a, kPictureOptions, absl::StrCat(source.spec.name, ", a language model, which makes texts")));
   if (source.spec.vision) {
     return absl::UnimplementedError(
         absl::StrCat(a.checkpoint, " has a vision tower (", source.spec.name, "): not supported yet"));
@@ -424,6 +457,8 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   if (batch->count() > 0) arguments.picture.rows = arguments.batch;
+  for (const CLI::Option* option : app.get_options([](const CLI::Option* one) { return one->count() > 0; }))
+    arguments.given.push_back(option->get_name());
   const absl::Status status = run(arguments);
   if (status.ok()) return 0;
   std::cerr << "titan-generate: " << std::string(status.message()) << "\n";

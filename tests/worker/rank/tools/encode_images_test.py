@@ -117,6 +117,9 @@ class EncodeImages(unittest.TestCase):
         arguments = ("killed", "--crop", "random", "--shard-samples", "6")
         self.encode(*arguments, code=-9, environment={"TITAN_FAILPOINT": "encodings.shard.written:2"})
         self.assertNotIn("titan-encodings.json", contents(self.folder / "killed"))
+        verified = subprocess.run([BIN / "titan-data", "verify", self.folder / "killed"], capture_output=True, text=True)
+        self.assertEqual(verified.returncode, 3, verified.stderr)
+        self.assertIn("holds no titan-encodings.json, which titan-data encode-images writes when all is encoded", verified.stderr)
         self.assertIn("(1 already existed)", self.encode(*arguments))
         self.assertEqual(contents(self.folder / "killed"), whole)
         parts = ("parts", "--crop", "random", "--shard-samples", "6", "--shard")
@@ -125,6 +128,8 @@ class EncodeImages(unittest.TestCase):
         self.assertEqual(contents(self.folder / "parts"), whole)
         self.assertIn("crop was \"random by seed 5\" and is \"center\"", self.encode("parts", "--shard-samples", "6", code=1))
         self.assertIn("write PART/PARTS", self.encode("parts", "--shard", "2/2", code=2))
+        self.assertIn("holds other files (a.tar)", self.encode("images", code=1))
+        self.assertEqual(contents(self.folder / "images"), {})
 
     def test_damage_is_named(self):
         folder = self.folder / "damaged"

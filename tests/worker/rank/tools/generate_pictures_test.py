@@ -114,6 +114,35 @@ class GeneratePicturesTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("guidance_embeds true", done.stdout)
 
+    # Mistakes are named by their flag before the model is loaded, and leave no files.
+    def check_mistakes(self, checkpoint):
+        for words, code, message in [
+            (["--temperature", "0.5"], 2, "--temperature: .* is flux, a model of images"),
+            (["--seed", "-1"], 2, "--seed: -1 is negative"),
+            (["--guidance", "nan"], 2, "--guidance nan: is not a finite number"),
+            (["--image", self.folder / "out.jpg"], 2, "out.jpg: pictures are PNG files"),
+            (["--image", self.folder / "folder"], 2, "or a folder's with /"),
+            (["--prompts", self.folder], 2, "is a folder, not a file"),
+            (["--prompt", b"\xff"], 2, "prompt 2 is not text in UTF-8"),
+            (["--width", "65520", "--height", "65520"], 1, "2 pictures at a time takes at least .* GiB, .*lower --batch"),
+            (["--width", "40"], 2, "--width 40: not a multiple of 16"),
+            (["--t5", "no/such"], 3, "encoder.t5_encoder"),
+        ]:
+            defaults = {"--prompt": "a", "--image": self.folder / "mistake.png"}
+            given = [word for flag, value in defaults.items() if flag not in words for word in (flag, value)]
+            command = [BIN / "titan-generate", "--checkpoint", checkpoint, "--batch", "2", "--prompt", "b", *given, *words]
+            done = subprocess.run([word if isinstance(word, bytes) else str(word) for word in command], capture_output=True, text=True)
+            self.assertEqual(done.returncode, code, (words, done.stderr))
+            self.assertRegex(done.stderr, message)
+        self.assertEqual(list(self.folder.glob("mistake*")), [])
+
+    # What T5 cannot read of a long prompt is reported, and the picture is made.
+    def check_long_prompt(self, checkpoint):
+        done = self.generate("--checkpoint", checkpoint, "--prompt", "cat " * 1000, "--height", HEIGHT, "--width", WIDTH, "--steps", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"warning: prompt 3 has \d{4} tokens, and the model reads the first 256")
+        self.assertNotIn("prompt 1", done.stderr)
+
     def test_dev_paints_what_diffusers_paints(self):
         self.compare(write_pipeline(self.folder, dev=True), 512, guidance_scale=2.5)
         wanted = self.painted(self.folder / "pipeline")
@@ -123,6 +152,8 @@ class GeneratePicturesTest(unittest.TestCase):
     def test_schnell_paints_what_diffusers_paints(self):
         pipeline = write_pipeline(self.folder, dev=False)
         self.compare(pipeline, 256, true_cfg_scale=2.5, negative_prompt="")
+        self.check_mistakes(self.folder / "pipeline")
+        self.check_long_prompt(self.folder / "pipeline")
         (self.folder / "pipeline/vae/diffusion_pytorch_model.safetensors").unlink()
         done = self.generate("--checkpoint", self.folder / "pipeline")
         self.assertEqual(done.returncode, 3, done.stderr)

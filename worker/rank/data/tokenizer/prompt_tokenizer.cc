@@ -225,6 +225,16 @@ absl::Status PromptTokenizer::encode(std::string_view prompt, int64_t* ids) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<int64_t> PromptTokenizer::full_length(std::string_view prompt) {
+  tokens_ = prefix_;
+  if (kind_ == Kind::kTest) {
+    TITAN_RETURN_IF_ERROR(tokenizer_->encode_document(prompt, tokens_));
+  } else {
+    TITAN_RETURN_IF_ERROR(tokenizer_->encode(prompt, tokens_));
+  }
+  return std::ssize(tokens_) + std::ssize(suffix_);
+}
+
 absl::Status PromptTokenizer::encode_rows(const std::vector<std::string>& prompts, int64_t* ids) {
   for (size_t row = 0; row < prompts.size(); ++row) {
     const absl::Status status = encode(prompts[row], ids + static_cast<int64_t>(row) * length_);

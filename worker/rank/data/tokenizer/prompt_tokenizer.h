@@ -37,6 +37,9 @@ class PromptTokenizer {
 
   // Writes the prompt's ids to ids [length()]. InvalidArgument when `prompt` is not UTF-8; then `ids` are unchanged.
   absl::Status encode(std::string_view prompt, int64_t* ids);
+  // Returns the number of ids of the whole prompt with those around it. encode() cuts a prompt that has more than
+  // length(). Errors: as encode().
+  absl::StatusOr<int64_t> full_length(std::string_view prompt);
   // Writes the prompts' ids to ids [prompts.size(), length()]. The error names the prompt's number, from 0.
   absl::Status encode_rows(const std::vector<std::string>& prompts, int64_t* ids);
 

@@ -2,7 +2,7 @@
 
 // Flux's autoencoder of pictures, in two halves: training needs only the encoder, sampling only the decoder. Pictures
 // are [B, channels, H, W] with values in [-1, 1]; latents have 1 / downsampling() of their sides. Memory for large
-// pictures: autoencoder_activation_bytes() in cost.h.
+// pictures: decoder_activation_bytes() in cost.h.
 
 #include <ATen/ATen.h>
 

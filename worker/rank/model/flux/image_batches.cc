@@ -71,6 +71,11 @@ absl::Status CaptionTokenizers::encode(std::string_view t5_text, std::string_vie
   return clip_.encode(clip_text, clip);
 }
 
+absl::StatusOr<int64_t> CaptionTokenizers::t5_tokens(std::string_view caption) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return t5_.full_length(caption);
+}
+
 ImageBatches::ImageBatches(std::shared_ptr<data::SampleSet> samples, data::SampleOrder order,
                            std::shared_ptr<const RowMaker> maker, const ImageRowOptions& row,
                            const data::SampleRows::Options& rows, uint64_t seed)

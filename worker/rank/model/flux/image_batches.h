@@ -67,6 +67,9 @@ class CaptionTokenizers {
       : t5_(std::move(t5)), clip_(std::move(clip)) {}
   // Writes the ids of a caption to t5 [t5_length()] and clip [clip_length()]. InvalidArgument: it is not UTF-8.
   absl::Status encode(std::string_view t5_text, std::string_view clip_text, int64_t* t5, int64_t* clip);
+  // Returns the tokens of a whole caption for T5, of which encode() writes at most t5_length(). InvalidArgument: it is
+  // not UTF-8.
+  absl::StatusOr<int64_t> t5_tokens(std::string_view caption);
   int64_t t5_length() const { return t5_.length(); }
   int64_t clip_length() const { return clip_.length(); }
 

@@ -16,6 +16,7 @@
 #include "worker/rank/data/tokens/titan_shard.h"
 #include "worker/rank/data/tokens/token_set.h"
 #include "worker/rank/tools/data/finish.h"
+#include "worker/rank/tools/images/encoding.h"
 
 namespace titan::tools {
 namespace {
@@ -73,7 +74,9 @@ absl::Status verify_encodings(const std::string& path) {
 }
 
 absl::Status run(const std::string& path) {
-  if (fs::exists(fs::path(path) / data::kEncodingsManifest)) return verify_encodings(path);
+  const fs::path folder = path;
+  if (fs::exists(folder / data::kEncodingsManifest) || fs::exists(folder / tools::kEncodingsPlan))
+    return verify_encodings(path);
   TITAN_ASSIGN_OR_RETURN(const data_files::DatasetFiles found, data_files::find_dataset_files(path));
   if (!data_files::holds_tokens(found.format)) {
     return absl::InvalidArgumentError(

@@ -1,12 +1,21 @@
 #include "worker/rank/tools/generate/pictures.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
 #include <filesystem>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status/status.h"
+#include "common/base/text/quantities.h"
+#include "common/base/text/utf8.h"
+#include "common/plan/config/assets.h"
 #include "common/plan/config/json.h"
+#include "common/plan/encoders/cost.h"
 
 namespace titan::tools {
 namespace {
@@ -78,6 +87,54 @@ absl::Status check_side(const char* flag, int64_t pixels, int64_t token) {
       absl::StrCat(flag, " ", pixels, ": not a multiple of ", token, ", the pixels along a side of a token"));
 }
 
+// Checks that the device could hold one batch of pictures while the autoencoder decodes it, which takes most memory by
+// far. A kernel would end the process instead of reporting an error.
+absl::Status check_memory(const PictureOptions& options, const encoders::AutoencoderOptions& autoencoder,
+                          int64_t pictures, at::ScalarType type, int64_t limit) {
+  const int64_t rows = std::min(options.rows, pictures);
+  const auto number_bytes = static_cast<int64_t>(c10::elementSize(type));
+  const int64_t needed =
+      rows * encoders::decoder_activation_bytes(autoencoder, options.height, options.width, number_bytes);
+  if (limit <= 0 || needed <= limit) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("--width ", options.width, " and --height ", options.height, ": decoding ", counted(rows, "picture"),
+                   " at a time takes at least ", gibibytes(needed), ", and the device has ", gibibytes(limit),
+                   rows > 1 ? "; lower --batch" : ""));
+}
+
+// Makes the folder of a file, and checks that files can be made in it.
+absl::Status prepare_folder(const std::string& file) {
+  std::string folder = std::filesystem::path(file).parent_path().string();
+  if (folder.empty()) folder = ".";
+  TITAN_RETURN_IF_ERROR(storage::posix_files().make_folders(folder));
+  if (::access(folder.c_str(), W_OK) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat("--image ", file, ": the folder cannot be written"));
+}
+
+// Warns about prompts of which T5 reads only the beginning.
+absl::Status warn_of_cuts(model::flux::CaptionTokenizers& tokenizers, const std::vector<std::string>& prompts,
+                          const std::function<void(const std::string&)>& warn) {
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    TITAN_ASSIGN_OR_RETURN(const int64_t tokens, tokenizers.t5_tokens(prompts[i]));
+    if (tokens <= tokenizers.t5_length()) continue;
+    warn(absl::StrCat("prompt ", i + 1, " has ", tokens, " tokens, and the model reads the first ",
+                      tokenizers.t5_length(), " (encoder.max_t5_encoding_len)"));
+  }
+  return absl::OkStatus();
+}
+
+// Replaces names of repositories by what the working folder or the installation has of them, as in a job.
+config::EncoderSection resolved(const PictureChoice& choice) {
+  config::JobConfig job;
+  job.model.name = "flux";
+  job.encoder.t5_encoder = choice.t5;
+  job.encoder.clip_encoder = choice.clip;
+  job.encoder.autoencoder_path = choice.autoencoder;
+  config::find_downloads(job.encoder);
+  config::resolve_assets(job);
+  return job.encoder;
+}
+
 absl::StatusOr<model::flux::JobEncoders> encoders_of(const ModelSource& source, const PicturePlan& plan,
                                                      const RankOptions& ranks, at::Device device, bool decodes) {
   model::flux::ConditionerOptions options = model::flux::conditioner_options(plan.job, device);
@@ -93,9 +150,10 @@ absl::StatusOr<PicturePlan> plan_pictures(storage::Files& files, const ModelSour
   TITAN_ASSIGN_OR_RETURN(PicturePlan plan,
                          source.job.is_object() ? plan_of_job(source) : plan_of_release(files, source));
   config::EncoderSection& encoder = plan.job.encoder;
-  if (!choice.t5.empty()) encoder.t5_encoder = choice.t5;
-  if (!choice.clip.empty()) encoder.clip_encoder = choice.clip;
-  if (!choice.autoencoder.empty()) encoder.autoencoder_path = choice.autoencoder;
+  const config::EncoderSection chosen = resolved(choice);
+  if (!choice.t5.empty()) encoder.t5_encoder = chosen.t5_encoder;
+  if (!choice.clip.empty()) encoder.clip_encoder = chosen.clip_encoder;
+  if (!choice.autoencoder.empty()) encoder.autoencoder_path = chosen.autoencoder_path;
   TITAN_RETURN_IF_ERROR(check_encoder(encoder.t5_encoder, "--t5"));
   TITAN_RETURN_IF_ERROR(check_encoder(encoder.clip_encoder, "--clip"));
   TITAN_RETURN_IF_ERROR(check_encoder(encoder.autoencoder_path, "--autoencoder"));
@@ -106,6 +164,8 @@ absl::StatusOr<PicturePlan> plan_pictures(storage::Files& files, const ModelSour
   options.width = choice.width.value_or(options.width);
   options.height = choice.height.value_or(options.height);
   if (choice.guidance) {
+    if (!std::isfinite(*choice.guidance))
+      return absl::InvalidArgumentError(absl::StrCat("--guidance ", *choice.guidance, ": is not a finite number"));
     options.scale = *choice.guidance;
     options.guides = !source.spec.flux->guidance_embed && *choice.guidance != 0 && *choice.guidance != 1;
   }
@@ -114,9 +174,13 @@ absl::StatusOr<PicturePlan> plan_pictures(storage::Files& files, const ModelSour
   return plan;
 }
 
-std::vector<std::string> picture_files(const std::string& image, size_t prompts) {
+absl::StatusOr<std::vector<std::string>> picture_files(const std::string& image, size_t prompts) {
   const std::filesystem::path path = image;
   const bool folder = !path.has_filename() || std::filesystem::is_directory(path);
+  if (!folder && absl::AsciiStrToLower(path.extension().string()) != ".png") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--image ", image, ": pictures are PNG files: end the name with .png, or a folder's with /"));
+  }
   std::vector<std::string> files;
   for (size_t i = 0; i < prompts; ++i) {
     if (folder) {
@@ -131,12 +195,20 @@ std::vector<std::string> picture_files(const std::string& image, size_t prompts)
   return files;
 }
 
+absl::Status check_prompts(const std::vector<std::string>& prompts) {
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (!text::is_utf8(prompts[i]))
+      return absl::InvalidArgumentError(absl::StrCat("prompt ", i + 1, " is not text in UTF-8"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status make_pictures(storage::Files& files, const ModelSource& source, const PicturePlan& plan,
                            const RankOptions& ranks, const std::vector<std::string>& prompts,
+                           const std::function<void(const std::string& warning)>& warn,
                            const std::function<void(size_t prompt, const std::string& file)>& made) {
-  const std::vector<std::string> paths = picture_files(plan.image, prompts.size());
-  if (const auto folder = std::filesystem::path(paths.front()).parent_path(); !folder.empty())
-    TITAN_RETURN_IF_ERROR(storage::posix_files().make_folders(folder.string()));
+  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> paths, picture_files(plan.image, prompts.size()));
+  TITAN_RETURN_IF_ERROR(prepare_folder(paths.front()));
   // Ranks on CPUs are threads that can read the same encoders.
   std::optional<model::flux::JobEncoders> shared;
   if (ranks.device == "cpu") {
@@ -151,6 +223,9 @@ absl::Status make_pictures(storage::Files& files, const ModelSource& source, con
     const int64_t token = 2 * encoders.sizes.images.downsampling();
     TITAN_RETURN_IF_ERROR(check_side("--width", plan.options.width, token));
     TITAN_RETURN_IF_ERROR(check_side("--height", plan.options.height, token));
+    TITAN_RETURN_IF_ERROR(check_memory(plan.options, encoders.sizes.images, std::ssize(prompts), ranks.dtype,
+                                       device.total_memory_bytes()));
+    if (mesh.rank() == 0) TITAN_RETURN_IF_ERROR(warn_of_cuts(*encoders.tokenizers, prompts, warn));
     TITAN_ASSIGN_OR_RETURN(const auto model, RankModel::load(files, source, ranks, device, mesh));
     const model::flux::PictureSampler sampler(*source.spec.flux, encoders);
     const model::WholeModel whole = model->whole();

@@ -35,19 +35,26 @@ struct PicturePlan {
   std::string prompts_path;  // The job's file of prompts, for a command line without prompts. Empty: unknown.
 };
 
-// Completes the choice by the checkpoint's job or pipeline. Errors: InvalidArgument (an encoder is unknown, or a size
-// cannot be cut into tokens), FailedPrecondition (the step's configuration cannot be read).
+// Completes the choice by the checkpoint's job or pipeline. Encoders may be names of repositories, as in [encoder].
+// Errors: InvalidArgument (an encoder is unknown, or a number is not one), FailedPrecondition (the step's configuration
+// cannot be read).
 absl::StatusOr<PicturePlan> plan_pictures(storage::Files& files, const ModelSource& source,
                                           const PictureChoice& choice);
 
 // Returns the file of each picture: the plan's image, or for several prompts that name with a number before its
-// extension.
-std::vector<std::string> picture_files(const std::string& image, size_t prompts);
+// extension. Errors: InvalidArgument for the name of a new file that does not end in ".png".
+absl::StatusOr<std::vector<std::string>> picture_files(const std::string& image, size_t prompts);
+
+// Checks that prompts are UTF-8. InvalidArgument names the prompt's number, from 1.
+absl::Status check_prompts(const std::vector<std::string>& prompts);
 
 // Makes the pictures and writes each file as soon as it is done. `made` is called with the prompt's number, on one
-// thread. Errors: those of the weights and files; OutOfRange if a picture is not finite.
+// thread, and `warn` before that if encoders will not read all of a prompt. Errors: those of the weights and files, of
+// which an unwritable folder is reported before the work; InvalidArgument if a size cannot be cut into tokens;
+// ResourceExhausted if the CPU's memory cannot hold a picture; OutOfRange if a picture is not finite.
 absl::Status make_pictures(storage::Files& files, const ModelSource& source, const PicturePlan& plan,
                            const RankOptions& ranks, const std::vector<std::string>& prompts,
+                           const std::function<void(const std::string& warning)>& warn,
                            const std::function<void(size_t prompt, const std::string& file)>& made);
 
 }  // namespace titan::tools

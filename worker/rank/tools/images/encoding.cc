@@ -182,9 +182,10 @@ class Encoding {
     TITAN_ASSIGN_OR_RETURN(
         const std::unique_ptr<storage::FileLock> all,
         files_.lock(path(".titan-encodings.lock"), storage::LockMode::kExclusive, absl::Seconds(60)));
-    const std::string plan_path = path("titan-encodings.plan.json"), wanted = plan();
+    const std::string plan_path = path(kEncodingsPlan), wanted = plan();
     const absl::StatusOr<std::string> there = storage::read_file(files_, plan_path);
     if (absl::IsNotFound(there.status())) {
+      TITAN_RETURN_IF_ERROR(refuse_other_files());
       TITAN_RETURN_IF_ERROR(storage::atomic_write(files_, path(data::kEmptyEncodings), empty_));
       return storage::atomic_write(files_, plan_path, wanted);
     }
@@ -195,13 +196,27 @@ class Encoding {
         difference(*there, wanted), " (", plan_path, " has all): give --out another folder, or remove this one"));
   }
 
+  // Refuses a folder without a plan that holds more than a killed process leaves before it writes one.
+  absl::Status refuse_other_files() {
+    TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.list(options_.out));
+    for (const std::string& name : names) {
+      if (name.starts_with('.') || name.starts_with(data::kEmptyEncodings) || name.starts_with(kEncodingsPlan))
+        continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat(options_.out, ": holds other files (", name, "): give --out a new or empty folder"));
+    }
+    return absl::OkStatus();
+  }
+
   // Names the keys in which two plans differ.
   static std::string difference(const std::string& there, const std::string& wanted) {
     const nlohmann::json old = nlohmann::json::parse(there, nullptr, false), now = nlohmann::json::parse(wanted);
+    const nlohmann::json flat = old.flatten();
     std::vector<std::string> keys;
-    for (const auto& [key, value] : now.items()) {
-      const nlohmann::json before = old.is_object() ? old.value(key, nlohmann::json()) : nlohmann::json();
-      if (before != value) keys.push_back(absl::StrCat(key, " was ", before.dump(), " and is ", value.dump()));
+    for (const auto& [key, value] : now.flatten().items()) {  // Keys such as "/encoders/t5_encoder".
+      const nlohmann::json before = flat.is_object() ? flat.value(key, nlohmann::json()) : nlohmann::json();
+      if (before != value)
+        keys.push_back(absl::StrCat(key.substr(1), " was ", before.dump(), " and is ", value.dump()));
     }
     return absl::StrJoin(keys, ", ");
   }

@@ -11,6 +11,9 @@
 
 namespace titan::tools {
 
+// File of a folder of encodings, complete or not, that records what they are made of.
+inline constexpr char kEncodingsPlan[] = "titan-encodings.plan.json";
+
 struct EncodingOptions {
   std::string out;             // Folder: new, or left by an earlier call with the same job and options.
   bool training = true;        // Encodes the data of [training]; else of [validation].
@@ -42,8 +45,9 @@ struct EncodingResult {
 // Encodes the data that a job of flux reads, in shards, each of which appears whole. Complete shards of an earlier call
 // are kept, so a killed call loses at most one shard's work, and the result is the same. The process that finds all
 // shards complete writes the manifest. `report` is called with skipped samples and warnings, and `show` after each
-// batch. Errors: FailedPrecondition if `out` holds encodings of other data, encoders or options, or if no sample is
-// usable; InvalidArgument beyond dataloader.max_bad_samples (names the sample); those of the encoders, data and disk.
+// batch. Errors: FailedPrecondition if `out` holds other files, or encodings of other data, encoders or options, or if
+// no sample is usable; InvalidArgument beyond dataloader.max_bad_samples (names the sample); those of the encoders,
+// data and disk.
 absl::StatusOr<EncodingResult> encode_images(const config::JobConfig& job, const EncodingOptions& options,
                                              const std::function<void(const std::string&)>& report,
                                              const std::function<void(const EncodingProgress&)>& show);
