@@ -210,11 +210,11 @@ class Encoding {
 
   // Names the keys in which two plans differ.
   static std::string difference(const std::string& there, const std::string& wanted) {
-    const nlohmann::json old = nlohmann::json::parse(there, nullptr, false), now = nlohmann::json::parse(wanted);
-    const nlohmann::json flat = old.flatten();
+    const nlohmann::json old = nlohmann::json::parse(there, nullptr, /*allow_exceptions=*/false).flatten();
+    const nlohmann::json now = nlohmann::json::parse(wanted).flatten();
     std::vector<std::string> keys;
-    for (const auto& [key, value] : now.flatten().items()) {  // Keys such as "/encoders/t5_encoder".
-      const nlohmann::json before = flat.is_object() ? flat.value(key, nlohmann::json()) : nlohmann::json();
+    for (const auto& [key, value] : now.items()) {  // Keys such as "/encoders/t5_encoder".
+      const nlohmann::json before = old.is_object() ? old.value(key, nlohmann::json()) : nlohmann::json();
       if (before != value)
         keys.push_back(absl::StrCat(key.substr(1), " was ", before.dump(), " and is ", value.dump()));
     }
