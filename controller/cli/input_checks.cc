@@ -1,5 +1,6 @@
 #include "controller/cli/input_checks.h"
 
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <vector>
@@ -124,8 +125,25 @@ std::string words_of(const std::vector<models::SpecDifference>& all) {
   return absl::StrCat(absl::StrJoin(words, "; "), all.size() > words.size() ? "; ..." : "");
 }
 
+// Names the first file of an index that the folder lacks, as after an incomplete download.
+std::string missing_shard(const std::string& folder) {
+  for (const char* index : {"model.safetensors.index.json", "diffusion_pytorch_model.safetensors.index.json"}) {
+    const json files = read_json(absl::StrCat(folder, "/", index));
+    const json map = files.is_object() ? files.value("weight_map", json()) : json();
+    if (!map.is_object()) continue;
+    for (const json& file : map) {
+      std::error_code error;
+      if (!file.is_string() || std::filesystem::exists(std::filesystem::path(folder) / file.get<std::string>(), error))
+        continue;
+      return absl::StrCat("lacks ", file.get<std::string>(), ", which ", index, " names");
+    }
+  }
+  return "";
+}
+
 // Checks the weights themselves, whatever lies next to them.
 WeightsMismatch misfit_of_weights(const std::string& folder, const models::ModelSpec& spec) {
+  if (std::string missing = missing_shard(folder); !missing.empty()) return {missing, "complete the folder"};
   const absl::StatusOr<std::string> misfit = hf_config::embedding_misfit(folder, spec);
   return {misfit.ok() ? *misfit : std::string(misfit.status().message()), ""};
 }

@@ -67,6 +67,12 @@ def _safetensors_of_another_size(folder):
     return _initial(_write(folder / "hf/model.safetensors", struct.pack("<Q", len(header)) + header + bytes(51200)), "--checkpoint.initial_load_in_hf")
 
 
+def _shard_missing(folder):
+    index = {"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors", "lm_head.weight": "model-00002-of-00002.safetensors"}}
+    _write(folder / "hf/model-00001-of-00002.safetensors", "")
+    return _initial(_write(folder / "hf/model.safetensors.index.json", json.dumps(index)), "--checkpoint.initial_load_in_hf")
+
+
 def _megatron_cut_short(folder):
     _write(folder / "tokens/a.bin", b"\1\0")
     return ["--training.dataset_path", _write(folder / "tokens/a.idx", struct.pack("<9sQ", b"MMIDIDX", 1))]
@@ -213,6 +219,8 @@ CASES = [
      ["config.json says num_hidden_layers 2, this model has 6", "no Titan flavor has these numbers"]),
     ("initial weights with an embedding of another size", _safetensors_of_another_size, "checkpoint.initial_load_path",
      ["model.safetensors holds model.embed_tokens.weight of [200,64]", "a vocabulary of 2048 and dim 256"]),
+    ("initial weights that lack a file", _shard_missing, "checkpoint.initial_load_path",
+     ["lacks model-00002-of-00002.safetensors, which model.safetensors.index.json names"]),
     ("initial weights of another family", lambda f: _hf_weights(f, {"model_type": "qwen3"}), "checkpoint.initial_load_path",
      ['config.json says model_type "qwen3", this model has "llama"']),
     ("initial weights of another flavor", lambda f: _hf_weights(f, LLAMA, "--model.flavor", "8B"), "checkpoint.initial_load_path",

@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3].parent / "tes
 from paths import BIN, SOURCE
 
 sys.path.insert(0, str(SOURCE / "tests/worker/rank/runtime"))
-from tiny_flux import flags_of, job_keys, write_archive, write_encoders  # noqa: E402
+from tiny_flux import T5, flags_of, job_keys, write_archive, write_encoders  # noqa: E402
 from titan_rank_test import Ranks, losses  # noqa: E402
 
 
@@ -73,9 +73,28 @@ class FluxTrainingTest(unittest.TestCase):
             self.assert_alike(self.pictures(self.folder / name / "img"), self.pictures(self.folder / "one/img"), name)
         self.assertEqual(len(self.pictures(self.folder / "one/img")), 8)  # Two validations of three pictures and their grid.
         self.check_generate()
+        self.check_export()
         shutil.rmtree(self.folder / "one/checkpoint/step-4")
         resumed, _ = self.train("one", 2, ["--checkpoint.interval", "2", "--parallelism.context_parallel_degree", "2"])
         self.assertAlmostEqual(resumed[4], one[4], delta=1e-10)
+
+    # The transformer's folder is what diffusers writes: it has no tokenizer, which belongs to the encoders.
+    def check_export(self):
+        made = self.folder / "exported"
+        subprocess.run([BIN / "titan-checkpoint", "export", self.folder / "one/checkpoint/step-4", made], check=True, capture_output=True)
+        self.assertEqual(sorted(path.name for path in made.iterdir() if path.suffix != ".safetensors"),
+                         ["config.json", "diffusion_pytorch_model.safetensors.index.json", "model.safetensors.index.json"])
+
+    # An id without a row in the encoder's table is an error of the configuration, not a crash in the table.
+    def test_a_vocabulary_that_is_too_small_is_named(self):
+        small = self.folder / "small-t5"
+        small.mkdir()
+        (small / "config.json").write_text(json.dumps({**T5, "vocab_size": 133}))
+        flags = flags_of(job_keys(self.folder, self.folder / "pictures", self.folder / "pictures"))
+        ranks = Ranks(str(self.folder / "small"), 1, [*flags, "--encoder.t5_encoder", str(small)])
+        self.assertEqual(ranks.wait(), [11], ranks.outputs)
+        self.assertIn("encoder.t5_encoder: its vocabulary is 133, but with training.test_mode the tokenizer of model.hf_assets_path has",
+                      ranks.outputs[0])
 
     def generate(self, *words):
         flags = ["--checkpoint", self.folder / "one/checkpoint", "--steps", "3", "--dtype", "float64", *words]

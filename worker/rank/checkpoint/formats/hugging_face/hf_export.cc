@@ -217,11 +217,15 @@ nlohmann::json hf_config(nlohmann::json config, at::ScalarType dtype, const nloh
 
 absl::StatusOr<std::vector<std::string>> write_config_and_assets(storage::Files& files, const std::string& folder,
                                                                  const HfMapper& mapper, const HfExport& options) {
-  TITAN_ASSIGN_OR_RETURN(std::vector<std::string> warnings, copy_assets(files, options.assets, folder));
   const nlohmann::json model = mapper.config();
+  const bool of_diffusers = model.contains("_class_name");  // Such a model reads no tokens.
+  std::vector<std::string> warnings;
+  if (!of_diffusers || options.assets.required) {
+    TITAN_ASSIGN_OR_RETURN(warnings, copy_assets(files, options.assets, folder));
+  }
   if (model.is_null()) return warnings;
   const std::string path = storage::join_path(folder, "config.json");
-  if (model.contains("_class_name")) {
+  if (of_diffusers) {
     TITAN_RETURN_IF_ERROR(storage::atomic_write(files, path, model.dump(2) + "\n"));
     return warnings;
   }
