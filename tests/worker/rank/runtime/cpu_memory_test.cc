@@ -1,8 +1,10 @@
 #include "worker/rank/runtime/memory/cpu_memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -41,12 +43,61 @@ TEST(CpuMemoryTest, CountsLiveAndCachedBytes) {
 // When sizes change, idle blocks of the old sizes are freed, so the memory of two phases does not add up.
 TEST(CpuMemoryTest, IdleBlocksAreFreedForOtherSizes) {
   CachingCpuAllocator& memory = cpu_memory();
-  for (size_t i = 0; i < 3; ++i) {
-    const c10::DataPtr block = memory.allocate((100 + 15 * i) << 20);  // Never touched: it needs only addresses.
+  const int64_t before = memory.counts().cached_bytes;
+  {
+    std::vector<c10::DataPtr> blocks;  // Never touched: they need only addresses.
+    for (int i = 0; i < 100; ++i) blocks.push_back(memory.allocate(7 << 19));
   }
-  EXPECT_GT(memory.counts().cached_bytes, 300 << 20);
-  const c10::DataPtr large = memory.allocate(300 << 20);
-  EXPECT_EQ(memory.counts().cached_bytes, 0);
+  EXPECT_GT(memory.counts().cached_bytes - before, 300 << 20);
+  const c10::DataPtr other = memory.allocate(5 << 19);
+  EXPECT_LE(memory.counts().cached_bytes, before);
+}
+
+int64_t held_bytes() { return cpu_memory().counts().live_bytes + cpu_memory().counts().cached_bytes; }
+
+// Gathered weights and activations of other sizes take the same memory, one after the other.
+TEST(CpuMemoryTest, LargeBlocksOfOtherSizesTakeTheSameMemory) {
+  CachingCpuAllocator& memory = cpu_memory();
+  c10::DataPtr first = memory.allocate(100 << 20);
+  const char* const begin = static_cast<const char*>(first.get());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(begin) % 64, 0u);
+  first.clear();
+  const int64_t fresh = memory.counts().fresh_blocks, held = held_bytes();
+  std::vector<c10::DataPtr> others;
+  for (const size_t bytes : {size_t{30} << 20, size_t{50'000'001}, size_t{4} << 20}) {
+    others.push_back(memory.allocate(bytes));
+    const char* const data = static_cast<const char*>(others.back().get());
+    EXPECT_TRUE(data >= begin && data + bytes <= begin + (100 << 20));
+  }
+  EXPECT_EQ(memory.counts().fresh_blocks, fresh);
+  EXPECT_NEAR(held_bytes(), held, 1024);  // Headers are not counted as live.
+}
+
+// Large blocks that lie next to each other become one place, whatever the order in which they are freed.
+TEST(CpuMemoryTest, FreedLargeBlocksAreJoined) {
+  CachingCpuAllocator& memory = cpu_memory();
+  std::vector<c10::DataPtr> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(memory.allocate(20 << 20));
+  const int64_t fresh = memory.counts().fresh_blocks;
+  for (const size_t freed : {1, 3, 0, 2}) blocks[freed].clear();
+  const c10::DataPtr joined = memory.allocate(80 << 20);
+  EXPECT_EQ(memory.counts().fresh_blocks, fresh);
+}
+
+// A process whose addresses are limited keeps large blocks by size, because other allocations need the addresses.
+TEST(CpuMemoryDeathTest, LimitedAddressesAreNotReserved) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto allocate_with_limit = [] {
+    rlimit limit{};
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = rlim_t{1} << 60;
+    if (setrlimit(RLIMIT_AS, &limit) != 0) std::exit(1);
+    CachingCpuAllocator& memory = cpu_memory();
+    memory.allocate(100 << 20).clear();
+    const c10::DataPtr same = memory.allocate(99 << 20), other = memory.allocate(30 << 20);
+    std::exit(memory.counts().fresh_blocks == 2 ? 0 : 2);
+  };
+  EXPECT_EXIT(allocate_with_limit(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(CpuMemoryTest, EmptyAndSmallTensorsWork) {

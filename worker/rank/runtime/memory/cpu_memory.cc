@@ -1,11 +1,16 @@
 #include "worker/rank/runtime/memory/cpu_memory.h"
 
 #include <c10/core/impl/alloc_cpu.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <optional>
+
+#include "worker/rank/runtime/memory/block_arena.h"
 
 namespace titan::runtime {
 namespace {
@@ -152,16 +157,19 @@ device::MemorySnapshot CpuHistory::snapshot() const {
 
 namespace {
 
-constexpr size_t kHeader = 64;          // Before the data: the block's size class. Keeps LibTorch's alignment.
+constexpr size_t kHeader = 64;          // Before the data: the block's bytes without it. Keeps LibTorch's alignment.
 constexpr size_t kSmallest = 32 << 10;  // Below this size malloc's own bins do the same.
+constexpr size_t kLarge = 4 << 20;      // From this size on a block lies in the range of addresses for large blocks.
 
-constexpr int64_t kIdleAllowed = 256 << 20;  // Bytes that may be idle even if little is used.
+constexpr int64_t kIdleAllowed = 256 << 20;  // Bytes that lists may hold even if little is used.
 
-// Eight classes between powers of two: at most an eighth is wasted, and for large blocks as untouched pages.
+// Eight classes between powers of two: at most an eighth is wasted.
 size_t size_class(size_t bytes) {
   const size_t grain = std::bit_floor(bytes) / 8;
   return (bytes + grain - 1) / grain * grain;
 }
+
+size_t aligned(size_t bytes) { return (bytes + kHeader - 1) / kHeader * kHeader; }
 
 CpuHistory& history() {
   static auto* instance = new CpuHistory;
@@ -185,21 +193,62 @@ void* new_block(size_t bytes) {
   }
 }
 
-class Lists {
+// Large blocks and their headers, in addresses for as much as the machine's memory. Addresses cost nothing until they
+// are written.
+class LargeBlocks {
  public:
-  // Returns a freed block of the class, or null.
+  LargeBlocks() : arena_(reserve()) {}
+
+  // Without addresses, which a process may not have, take() always returns null.
+  bool exist() const { return begin_ != nullptr; }
+  void* take(size_t bytes) {
+    const std::optional<size_t> offset = arena_.take(kHeader + bytes);
+    return offset ? begin_ + *offset : nullptr;
+  }
+  void put(void* block, size_t bytes) {
+    arena_.put(static_cast<size_t>(static_cast<char*>(block) - begin_), kHeader + bytes);
+  }
+
+  bool has(const void* block) const { return block >= begin_ && block < end_; }
+  size_t most_bytes() const { return arena_.most_bytes(); }
+  size_t idle_bytes() const { return arena_.most_bytes() - arena_.used_bytes(); }
+
+ private:
+  // Returns the number of bytes. With `ulimit -v` other allocations need the addresses.
+  size_t reserve() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return 0;
+    const size_t bytes = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    void* range = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED) return 0;
+    madvise(range, bytes, MADV_HUGEPAGE);  // Without kernel support nothing changes.
+    begin_ = static_cast<char*>(range);
+    end_ = begin_ + bytes;
+    return bytes;
+  }
+
+  char *begin_ = nullptr, *end_ = nullptr;
+  BlockArena arena_;
+};
+
+// Freed blocks. A large one becomes part of a place for blocks of any size, a smaller one waits in the list of its
+// size.
+class FreeBlocks {
+ public:
+  // Returns the bytes of a block for a tensor of this many, without the header.
+  size_t block_bytes(size_t bytes) const {
+    return bytes >= kLarge && large_.exist() ? aligned(bytes) : size_class(bytes);
+  }
+
+  // Returns a block of block_bytes(), or null if malloc must provide it.
   void* take(size_t bytes) {
     std::vector<void*> unused;
     {
       sync::Lock lock(mutex_);
       counts_.live_bytes += static_cast<int64_t>(bytes);
-      std::vector<void*>& list = free_[bytes];
-      if (!list.empty()) {
-        void* block = list.back();
-        list.pop_back();
-        counts_.cached_bytes -= static_cast<int64_t>(bytes);
-        return block;
-      }
+      void* block = bytes < kLarge ? nullptr : take_large(bytes);
+      if (block == nullptr) block = take_listed(bytes);
+      if (block != nullptr) return block;
       ++counts_.fresh_blocks;
       // More is idle than used, and nothing fits: other sizes are needed now (validation, a checkpoint).
       if (counts_.cached_bytes > std::max(counts_.live_bytes, kIdleAllowed)) unused = empty();
@@ -211,16 +260,37 @@ class Lists {
   void put(void* block, size_t bytes) {
     sync::Lock lock(mutex_);
     counts_.live_bytes -= static_cast<int64_t>(bytes);
+    if (large_.has(block)) return large_.put(block, bytes);
     counts_.cached_bytes += static_cast<int64_t>(bytes);
     free_[bytes].push_back(block);
   }
 
+  // Returns whether the block becomes part of a place for blocks of any size when it is freed.
+  bool is_large(const void* block) const { return large_.has(block); }
+
   CpuAllocatorStats counts() const {
     sync::Lock lock(mutex_);
-    return counts_;
+    CpuAllocatorStats all = counts_;
+    all.cached_bytes += static_cast<int64_t>(large_.idle_bytes());
+    return all;
   }
 
  private:
+  void* take_listed(size_t bytes) TITAN_REQUIRES(mutex_) {
+    std::vector<void*>& list = free_[bytes];
+    if (list.empty()) return nullptr;
+    void* block = list.back();
+    list.pop_back();
+    counts_.cached_bytes -= static_cast<int64_t>(bytes);
+    return block;
+  }
+  void* take_large(size_t bytes) TITAN_REQUIRES(mutex_) {
+    const size_t before = large_.most_bytes();
+    void* const block = large_.take(bytes);
+    if (large_.most_bytes() > before) ++counts_.fresh_blocks;
+    return block;
+  }
+
   std::vector<void*> empty() TITAN_REQUIRES(mutex_) {
     std::vector<void*> all;
     for (auto& [bytes, list] : free_) {
@@ -233,23 +303,24 @@ class Lists {
 
   mutable sync::Mutex mutex_;
   std::unordered_map<size_t, std::vector<void*>> free_ TITAN_GUARDED_BY(mutex_);
-  CpuAllocatorStats counts_ TITAN_GUARDED_BY(mutex_);
+  LargeBlocks large_;
+  CpuAllocatorStats counts_ TITAN_GUARDED_BY(mutex_);  // cached_bytes: those of the lists.
 };
 
-Lists& lists() {
-  static Lists* instance = new Lists;
+FreeBlocks& free_blocks() {
+  static auto* instance = new FreeBlocks;
   return *instance;
 }
 
-size_t& class_of(void* block) { return *static_cast<size_t*>(block); }
+size_t& bytes_of(void* block) { return *static_cast<size_t*>(block); }  // 0: too small to be kept.
 
 void release(void* data) {
   if (data == nullptr) return;
   void* block = static_cast<char*>(data) - kHeader;
-  const size_t bytes = class_of(block);
-  if (history().records()) history().freed(data, /*kept=*/bytes != 0);
+  const size_t bytes = bytes_of(block);
+  if (history().records()) history().freed(data, /*kept=*/bytes != 0 && !free_blocks().is_large(block));
   if (bytes != 0) {
-    lists().put(block, bytes);
+    free_blocks().put(block, bytes);
   } else {
     c10::free_cpu(block);
   }
@@ -259,14 +330,16 @@ void release(void* data) {
 
 c10::DataPtr CachingCpuAllocator::allocate(size_t bytes) {
   if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
-  const size_t kept = bytes < kSmallest ? 0 : size_class(bytes);
-  void* block = kept == 0 ? nullptr : lists().take(kept);
+  const size_t kept = bytes < kSmallest ? 0 : free_blocks().block_bytes(bytes);
+  void* block = kept == 0 ? nullptr : free_blocks().take(kept);
   const bool fresh = block == nullptr;
   const size_t block_bytes = kept == 0 ? bytes : kept;
   if (fresh) block = new_block(block_bytes);
-  class_of(block) = kept;
+  bytes_of(block) = kept;
   void* data = data_of(block);
-  if (history().records()) history().allocated(data, bytes, block_bytes, fresh);
+  if (history().records()) {
+    history().allocated(data, bytes, block_bytes, fresh || free_blocks().is_large(block));
+  }
   return {data, data, &release, c10::Device(c10::DeviceType::CPU)};
 }
 
@@ -276,7 +349,7 @@ void CachingCpuAllocator::copy_data(void* to, const void* from, size_t bytes) co
   default_copy_data(to, from, bytes);
 }
 
-CpuAllocatorStats CachingCpuAllocator::counts() const { return lists().counts(); }
+CpuAllocatorStats CachingCpuAllocator::counts() const { return free_blocks().counts(); }
 
 CpuHistory& CachingCpuAllocator::history() { return runtime::history(); }
 
