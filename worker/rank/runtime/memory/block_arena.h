@@ -32,7 +32,7 @@ class BlockArena {
 
   const size_t capacity_;
   size_t used_ = 0;
-  size_t end_ = 0;  // Of the last block.
+  size_t end_ = 0;  // The last block ends here.
   size_t most_ = 0;
   std::map<size_t, size_t> places_;                // Free places before end_: offset to bytes.
   std::set<std::pair<size_t, size_t>> by_size_{};  // The same as bytes and offset.

@@ -3,10 +3,13 @@
 // ".."}; a line of output has the code and text of an error, or the mode and size of the result, whose numbers are in
 // the file `out`. With "times" the work is repeated, and the thread's seconds are returned. The results are described
 // in `finish`.
+#include <malloc.h>
+
 #include <ctime>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <limits>
 
 #include "nlohmann/json.hpp"
 #include "worker/rank/data/images/decode.h"
@@ -106,9 +109,17 @@ json answer_to(const json& request) {
   return answer;
 }
 
+// Keeps freed memory as a rank does (worker/rank/runtime/rank_main.cc). By default malloc returns an image to the
+// kernel after each one, and the next takes a page fault for each of its pages.
+void keep_freed_memory() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+}
+
 }  // namespace
 
 int main() {
+  keep_freed_memory();
   for (std::string line; std::getline(std::cin, line);) {
     std::cout << answer_to(json::parse(line)).dump(-1, ' ', false, json::error_handler_t::replace) << std::endl;
   }
