@@ -73,7 +73,7 @@ json measure(const std::string& tokenizer, int size, const json& request) {
           {"busy_threads", cost ? cost->busy_threads : 0}};
 }
 
-// As a rank does (worker/rank/runtime/rank_main.cc).
+// Keeps freed memory as a rank does (worker/rank/runtime/rank_main.cc).
 void keep_freed_memory() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());

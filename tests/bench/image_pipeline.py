@@ -4,9 +4,9 @@
 
 Both read files of 512 x 384 pixels with captions of 20 words, decode, resize the shorter side to SIZE, cut SIZE x SIZE pixels, make floats,
 tokenize the caption twice (256 and 77 ids) and drop captions. Titan also draws the noise of the training, and forms batches. The files are tar
-archives of JPEG, of progressive JPEG and of PNG, a Parquet file of JPEG, and a folder of JPEG with metadata.jsonl; torchtitan reads tar archives,
-and its process function gets the same tar archive's pictures where it does not read the format. Processor seconds of all threads count, in
-rounds that alternate, so that other work on the machine changes little.
+archives of JPEG, of progressive JPEG and of PNG, a Parquet file of JPEG, and a folder of JPEG with metadata.jsonl. torchtitan's dataset for tests
+reads only tar archives, so for the last two it reads the same pictures from the first. Processor seconds of all threads count, in rounds that
+alternate, so that other work on the machine changes little.
 
 The last lines show whether the reading stays ahead of a step: one caller takes batches of four from N threads and pauses after each, so that it
 needs half of the images that a core makes in this time; `waited` is the share of the time in which it waited."""
@@ -97,6 +97,7 @@ def torchtitan_rows(path, size):
     logging.disable(logging.WARNING)
 
     def as_jpg(sample, *rest, **options):
+        """Names the picture as torchtitan's processor expects it, whatever its format."""
         if "jpg" not in sample:
             sample = {"jpg": sample["png"], "txt": sample["txt"]}
         return flux_datasets._cc12m_wds_data_processor(sample, *rest, **options)
