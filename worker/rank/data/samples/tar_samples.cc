@@ -85,7 +85,8 @@ absl::StatusOr<SampleIndex> scan_archive(const std::string& path, storage::Reada
   std::string key;
   while (true) {
     const absl::StatusOr<bool> found = headers.next(member);
-    if (absl::IsDataLoss(found.status()) && !index.samples.empty()) {
+    const bool truncated = absl::IsDataLoss(found.status());
+    if (truncated && !index.samples.empty()) {
       const std::string_view its_key = split_name(member.name).key;  // Empty if the archive ends within a header.
       if (!its_key.empty() && its_key != key) index.samples.push_back({.offset = member.begin});
       if (!its_key.empty()) index.samples.back().size = file.size() - index.samples.back().offset;
@@ -93,8 +94,8 @@ absl::StatusOr<SampleIndex> scan_archive(const std::string& path, storage::Reada
       return index;
     }
     if (!found.ok()) {
-      const absl::Status status = absl::InvalidArgumentError(found.status().message());
-      return index.samples.empty() ? explained(status, path, file) : found.status();
+      const absl::Status status = truncated ? absl::InvalidArgumentError(found.status().message()) : found.status();
+      return index.samples.empty() ? explained(status, path, file) : status;
     }
     if (!*found) break;
     const std::string_view its_key = member.is_file ? split_name(member.name).key : "";
