@@ -99,8 +99,8 @@ class BatchSource {
     (void)of_all_ranks;
     return absl::OkStatus();
   }
-  // Returns the number of unusable rows of all ranks in the pass, as of the last set_unusable(); no value where ranks
-  // warn alike.
+  // Returns the number of unusable rows of all ranks in the pass, as of the last set_unusable(); no value if the source
+  // does not count them.
   virtual std::optional<int64_t> unusable() const { return std::nullopt; }
   // Returns no value if the source does not measure it.
   virtual std::optional<ReadingCost> take_reading_cost() { return std::nullopt; }

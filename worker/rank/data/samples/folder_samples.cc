@@ -1,7 +1,8 @@
-// A folder with images and their captions: NAME.jpg with NAME.txt. Subfolders are not read. Samples are in name order,
-// and an image's key is its file's name.
+// A folder with images and their captions: NAME.jpg with NAME.txt, or with the endings of SampleKind. Subfolders are
+// not read. Samples are in name order, and an image's key is its file's name.
 #include "worker/rank/data/samples/folder_samples.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -36,7 +37,8 @@ class FolderSamples final : public SampleFile {
     TITAN_ASSIGN_OR_RETURN(std::optional<std::string> bytes, files_.read(image, sample, sample.problem));
     if (!bytes.has_value()) return sample;
     std::string missing;
-    const std::string caption_file = absl::StrCat(image.substr(0, image.rfind('.')), ".txt");
+    const std::string ending = kind_.caption_key.empty() ? "txt" : kind_.caption_key;
+    const std::string caption_file = absl::StrCat(stem_of(image), ending.front() == '.' ? "" : ".", ending);
     TITAN_ASSIGN_OR_RETURN(std::optional<std::string> caption, files_.read(caption_file, sample, missing));
     sample.parts.push_back({SamplePart::Kind::kImage, *std::move(bytes)});
     add_caption(std::move(caption), sample);
@@ -45,7 +47,17 @@ class FolderSamples final : public SampleFile {
     return sample;
   }
 
+  absl::StatusOr<std::string> image_start(int64_t number, int64_t bytes) override {
+    return files_.start(images_[static_cast<size_t>(number)], bytes);
+  }
+
  private:
+  // Returns the name without the ending, which may have dots.
+  std::string stem_of(const std::string& image) const {
+    if (kind_.image_key.empty()) return image.substr(0, image.rfind('.'));
+    return image.substr(0, image.size() - ending_of(kind_.image_key).size() - 1);
+  }
+
   const FolderFiles files_;
   const SampleKind kind_;
   const std::vector<std::string> images_;
@@ -70,9 +82,23 @@ absl::StatusOr<std::optional<std::string>> FolderFiles::read(const std::string& 
     return std::nullopt;
   }
   std::string bytes(static_cast<size_t>((*file)->size()), '\0');
-  TITAN_RETURN_IF_ERROR((*file)->read(0, static_cast<int64_t>(bytes.size()), bytes.data()));
+  const absl::Status whole = (*file)->read(0, static_cast<int64_t>(bytes.size()), bytes.data());
+  if (absl::IsDataLoss(whole)) {
+    problem = absl::StrCat(text::printable(name), " became shorter while it was read");
+    return std::nullopt;
+  }
+  TITAN_RETURN_IF_ERROR(whole);
   sample.stored_bytes += static_cast<int64_t>(bytes.size());
   return bytes;
+}
+
+absl::StatusOr<std::string> FolderFiles::start(const std::string& name, int64_t bytes) const {
+  const absl::StatusOr<std::unique_ptr<storage::ReadableFile>> file = files_.open(storage::join_path(folder_, name));
+  if (absl::IsNotFound(file.status())) return "";
+  if (!file.ok()) return file.status();
+  std::string first(static_cast<size_t>(std::min(bytes, (*file)->size())), '\0');
+  TITAN_RETURN_IF_ERROR((*file)->read(0, static_cast<int64_t>(first.size()), first.data()));
+  return first;
 }
 
 absl::StatusOr<std::unique_ptr<SampleFile>> open_folder(const std::string& path, const SampleKind& kind) {
@@ -82,7 +108,7 @@ absl::StatusOr<std::unique_ptr<SampleFile>> open_folder(const std::string& path,
   }
   FolderFiles files(path, kind);
   TITAN_ASSIGN_OR_RETURN(std::vector<std::string> names, files.files().list(path));
-  std::erase_if(names, [](const std::string& name) { return name.starts_with('.') || !names_image(name); });
+  std::erase_if(names, [&](const std::string& name) { return name.starts_with('.') || !names_image_of(kind, name); });
   return std::make_unique<FolderSamples>(std::move(files), kind, std::move(names));
 }
 

@@ -19,6 +19,10 @@ class FolderFiles {
   // may have folders, but may not lead out of the folder. Errors: those of the disk or store.
   absl::StatusOr<std::optional<std::string>> read(const std::string& name, Sample& sample, std::string& problem) const;
 
+  // Returns the first `bytes` bytes of a file that the folder's list named; "" if it is gone. Errors: those of the disk
+  // or store.
+  absl::StatusOr<std::string> start(const std::string& name, int64_t bytes) const;
+
   storage::Files& files() const { return files_; }
   const std::string& folder() const { return folder_; }
 

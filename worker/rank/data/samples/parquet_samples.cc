@@ -41,7 +41,8 @@ absl::StatusOr<Column> open_images(const std::string& path, const SampleKind& ki
       if (first.ok()) first = column.status();
     }
   }
-  return first;
+  return absl::InvalidArgumentError(
+      absl::StrCat(first.message(), "; images are bytes, or structs with a field \"bytes\""));
 }
 
 absl::StatusOr<Column> open_captions(const std::string& path, const SampleKind& kind) {

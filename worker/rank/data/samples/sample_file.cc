@@ -86,6 +86,21 @@ bool names_image(std::string_view name) {
   return std::find(std::begin(kImageEndings), std::end(kImageEndings), ending) != std::end(kImageEndings);
 }
 
+std::string ending_of(std::string_view key) {
+  return absl::AsciiStrToLower(std::string(key.substr(key.starts_with('.') ? 1 : 0)));
+}
+
+bool names_image_of(const SampleKind& kind, std::string_view name) {
+  if (kind.image_key.empty()) return names_image(name);
+  return absl::EndsWith(absl::AsciiStrToLower(std::string(name)), absl::StrCat(".", ending_of(kind.image_key)));
+}
+
+absl::StatusOr<std::string> SampleFile::image_start(int64_t sample, int64_t bytes) {
+  TITAN_ASSIGN_OR_RETURN(const Sample whole, read(sample));
+  const std::string* const image = whole.image();
+  return image == nullptr ? "" : image->substr(0, static_cast<size_t>(bytes));
+}
+
 std::optional<std::string> caption_of(const nlohmann::ordered_json& fields, const SampleKind& kind) {
   if (!fields.is_object()) return std::nullopt;
   std::vector<std::string> keys(std::begin(kCaptionKeys), std::end(kCaptionKeys));

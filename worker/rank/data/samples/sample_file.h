@@ -32,8 +32,12 @@ struct EncodingsManifest;
 struct SampleKind {
   SampleFormat format = SampleFormat::kWebDataset;  // Not kAuto.
   SampleLayout layout = SampleLayout::kCaption;
-  std::string image_key = {};       // Parquet: the column of images; empty: "image", or else "jpg".
-  std::string caption_key = {};     // Key or column of captions; empty: the first there is of "caption", "text", "txt".
+  // The image: the ending of its member of a tar or of the files of a folder, without a dot, or its column of Parquet.
+  // Empty: the first member or file with the ending of an image; the column "image", or else "jpg".
+  std::string image_key = {};
+  // The caption: the ending of its member or file, or its key in JSON, or its column. Empty: the member or file .txt,
+  // or the member .caption; else the first there is of the keys and columns "caption", "text", "txt".
+  std::string caption_key = {};
   storage::Files* files = nullptr;  // Opens local files and s3:// (s3::all_files); null: the machine's files only.
   std::shared_ptr<data_files::RemoteFiles> remote = nullptr;     // Reads the files from a hub; null: `files` does.
   std::shared_ptr<const EncodingsManifest> encodings = nullptr;  // kEncodings: describes all files.
@@ -50,6 +54,11 @@ class SampleFile {
   // Reads a sample, by its number in the file. Sample::problem says why it cannot be used, if so. Errors: those of the
   // disk, hub or store; InvalidArgument for a file that is damaged or has changed (names the file).
   virtual absl::StatusOr<Sample> read(int64_t sample) = 0;
+
+  // Returns the first `bytes` bytes of the image of a sample with a caption, or all of it if it has fewer; "" without
+  // an image. Reads only them and their surroundings in a tar archive or a folder, and the whole sample elsewhere.
+  // Errors: those of read().
+  virtual absl::StatusOr<std::string> image_start(int64_t sample, int64_t bytes);
 
   // Returns a warning about the file, or "".
   virtual std::string warning() const { return ""; }
@@ -81,6 +90,10 @@ absl::StatusOr<std::string> facts_of(const std::string& path, const SampleKind& 
 
 // Returns whether a name or extension ends as that of an image: jpg, jpeg, png or webp, in any case. "jpg" itself does.
 bool names_image(std::string_view name);
+// Returns whether a file of a folder is an image of `kind` (SampleKind::image_key), by its name.
+bool names_image_of(const SampleKind& kind, std::string_view name);
+// Returns a key as an ending: in lower case and without a dot at its beginning.
+std::string ending_of(std::string_view key);
 
 // The file that describes the images of a folder, as Hugging Face's datasets names it.
 inline constexpr const char* kMetadataFile = "metadata.jsonl";

@@ -30,7 +30,12 @@ SampleRows::SampleRows(std::shared_ptr<SampleSet> samples, SampleOrder order, De
       order_(std::move(order)),
       decode_(std::move(decode)),
       options_(std::move(options)),
-      progress_began_(seconds_now()) {}
+      progress_began_(seconds_now()) {
+  const RowPlaces step{.microbatches = options_.microbatches, .ranks = options_.dp_size, .rows = options_.batch};
+  if (options_.cost_of == nullptr || options_.dp_size == 1) return;
+  balance_ = std::make_unique<RowBalance>(
+      step, [this](int64_t row) { return options_.cost_of(*samples_, order_.sample(order_.place(row))); });
+}
 
 SampleRows::~SampleRows() {
   samples_->stop();
@@ -41,6 +46,16 @@ SampleRows::~SampleRows() {
 int64_t SampleRows::number_of(int64_t index) const {
   const int64_t batch = options_.batch, microbatch = index / batch;
   return order_.number(start_.next) + (microbatch * options_.dp_size + options_.dp_rank) * batch + index % batch;
+}
+
+// Returns the same after the rows of its step were balanced.
+absl::StatusOr<int64_t> SampleRows::balanced_number_of(int64_t index) {
+  const int64_t plain = number_of(index), before = order_.number(start_.next);
+  if (balance_ == nullptr) return plain;
+  const int64_t rows = options_.microbatches * options_.dp_size * options_.batch;
+  const int64_t first = before + (plain - before) / rows * rows;
+  if (order_.place(first).pass != order_.place(first + rows - 1).pass) return plain;
+  return balance_->row_at(first, plain - first);
 }
 
 // Reads and decodes one attempt of a row. Sets `problem` if its sample cannot be used.
@@ -67,7 +82,12 @@ SampleRows::Prepared SampleRows::prepare(int64_t index) {
   const trace::ThreadSpanScope work(options_.spans.get(), "data loader", "read and decode");
   const double began = seconds_now();
   Prepared prepared;
-  prepared.row.number = number_of(index);
+  const absl::StatusOr<int64_t> number = balanced_number_of(index);
+  if (!number.ok()) {
+    prepared.status = number.status();
+    return prepared;
+  }
+  prepared.row.number = *number;
   prepared.row.place = order_.place(prepared.row.number);
   std::vector<std::string> problems;
   bool good = false;
@@ -209,7 +229,8 @@ SampleCursor SampleRows::cursor() const {
 // Returns the pass of the last row before cursor().
 int64_t SampleRows::current_pass() const {
   const int64_t rows = returned_ / options_.batch * options_.batch * options_.dp_size;
-  return order_.place(order_.number(start_.next) + std::max<int64_t>(0, rows - 1)).pass;
+  const int64_t last = order_.number(start_.next) + std::max<int64_t>(0, rows - 1);
+  return order_.place(options_.loop ? last : std::min(last, order_.samples() - 1)).pass;  // Rows may be missing.
 }
 
 int64_t SampleRows::own_bad_samples() const { return current_pass() == bad_pass_ ? bad_samples_ : 0; }

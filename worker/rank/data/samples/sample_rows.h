@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/sync/sync.h"
 #include "nlohmann/json.hpp"
+#include "worker/rank/data/samples/row_balance.h"
 #include "worker/rank/data/samples/sample_order.h"
 #include "worker/rank/data/samples/sample_set.h"
 #include "worker/rank/trace/spans.h"
@@ -64,7 +65,8 @@ struct SampleProgress {
 
 // The rows of one data-parallel rank. Row r of global microbatch m (batch * dp_size rows) is row m * batch * dp_size +
 // r of the stream after the cursor, and this rank takes rows [dp_rank * batch, (dp_rank + 1) * batch), as DataLoader
-// does with order "global". Used by one thread.
+// does with order "global". With Options::cost_of the rows of each step are instead dealt by their costs (RowBalance);
+// a step that holds the end of a pass is not. Used by one thread.
 class SampleRows {
  public:
   struct Options {
@@ -80,6 +82,10 @@ class SampleRows {
     int64_t look_ahead_bytes = int64_t{256} << 20;
     std::function<int64_t(const std::any& value)> bytes_of = nullptr;  // Bytes of a value; null: those of its sample.
     std::shared_ptr<trace::SpanRecorder> spans = nullptr;              // Records the work in traces; null: does not.
+    // Returns the cost of a row whose sample this is, from as little of it as possible, the same on every rank whether
+    // or not the sample can be used. Errors end the reading. Called by several threads at once. Null: not balanced.
+    std::function<absl::StatusOr<int64_t>(SampleSet& samples, int64_t sample)> cost_of = nullptr;
+    int64_t microbatches = 1;  // Global microbatches of a step.
   };
   SampleRows(std::shared_ptr<SampleSet> samples, SampleOrder order, DecodeSample decode, Options options);
   // Ends reads from a hub (SampleSet::stop), and waits for the samples that are being decoded.
@@ -127,6 +133,7 @@ class SampleRows {
     int64_t bytes = 0;  // The size of the value.
   };
   int64_t number_of(int64_t index) const;
+  absl::StatusOr<int64_t> balanced_number_of(int64_t index);
   bool exists(int64_t index) const { return options_.loop || number_of(index) < order_.samples(); }
   Prepared prepare(int64_t index);
   absl::Status attempt(int64_t attempt, Prepared& prepared, std::string& problem);
@@ -159,7 +166,8 @@ class SampleRows {
   int64_t rows_ = 0;  // Since the last take_progress().
 
   // Fixed while threads run.
-  SampleCursor start_;  // The last seek().
+  SampleCursor start_;                   // The last seek().
+  std::unique_ptr<RowBalance> balance_;  // Null: rows are not balanced.
 
   sync::Mutex mutex_;
   sync::Condition changed_;

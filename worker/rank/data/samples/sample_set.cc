@@ -90,14 +90,27 @@ absl::StatusOr<std::shared_ptr<SampleFile>> SampleSet::get(size_t file) {
   return opened;
 }
 
-absl::StatusOr<Sample> SampleSet::read(int64_t sample) {
+absl::StatusOr<SampleSet::Found> SampleSet::find(int64_t sample) {
   const auto following = std::upper_bound(firsts_.begin(), firsts_.end() - 1, sample);  // Files may be empty.
   const auto file = static_cast<size_t>(following - firsts_.begin() - 1);
-  TITAN_ASSIGN_OR_RETURN(const std::shared_ptr<SampleFile> opened, get(file));
-  const int64_t number = sample - firsts_[file];
-  if (number < opened->samples()) return opened->read(number);
-  return absl::InvalidArgumentError(absl::StrCat(options_.files[file], ": has ", counted(opened->samples(), "sample"),
-                                                 " and had more when the job began: the dataset has changed"));
+  TITAN_ASSIGN_OR_RETURN(std::shared_ptr<SampleFile> opened, get(file));
+  Found found{.path = options_.files[file], .file = std::move(opened), .number = sample - firsts_[file]};
+  if (found.number >= found.file->samples()) {
+    found.problem = absl::StrCat("the file has ", counted(found.file->samples(), "sample"),
+                                 " and had more when the job began: the dataset has changed");
+  }
+  return found;
+}
+
+absl::StatusOr<Sample> SampleSet::read(int64_t sample) {
+  TITAN_ASSIGN_OR_RETURN(const Found found, find(sample));
+  if (found.problem.empty()) return found.file->read(found.number);
+  return Sample{.name = absl::StrCat(found.path, ": sample ", found.number), .problem = found.problem};
+}
+
+absl::StatusOr<std::string> SampleSet::image_start(int64_t sample, int64_t bytes) {
+  TITAN_ASSIGN_OR_RETURN(const Found found, find(sample));
+  return found.problem.empty() ? found.file->image_start(found.number, bytes) : absl::StatusOr<std::string>("");
 }
 
 std::vector<std::string> SampleSet::take_warnings() {

@@ -37,6 +37,9 @@ class SampleSet {
   // Reads a sample. Errors: those of SampleFile::read().
   absl::StatusOr<Sample> read(int64_t sample);
 
+  // Returns the beginning of a sample's image. Errors: those of SampleFile::image_start().
+  absl::StatusOr<std::string> image_start(int64_t sample, int64_t bytes);
+
   // Returns a checksum of the files' names without folders, and of their numbers of samples. It is the same on every
   // rank, and after the dataset was moved.
   const std::string& facts() const { return facts_; }
@@ -52,6 +55,13 @@ class SampleSet {
   absl::Status count_files();
   absl::StatusOr<int64_t> count(size_t file);
   absl::StatusOr<std::shared_ptr<SampleFile>> get(size_t file);
+  struct Found {
+    std::string path;
+    std::shared_ptr<SampleFile> file;
+    int64_t number = 0;        // In the file.
+    std::string problem = {};  // Why the file no longer has the sample; empty: it has.
+  };
+  absl::StatusOr<Found> find(int64_t sample);
 
   const Options options_;
   IndexStore store_;

@@ -92,10 +92,14 @@ absl::Status TarHeaders::damaged(int64_t at, const std::string& what) const {
   return absl::InvalidArgumentError(absl::StrCat(path_, ": byte ", at, ": ", what, "; download the file again"));
 }
 
+absl::Status TarHeaders::truncated(int64_t at, const std::string& what) const {
+  return absl::DataLossError(damaged(at, absl::StrCat("the archive is truncated: ", what)).message());
+}
+
 absl::StatusOr<TarHeaders::Header> TarHeaders::read_header(bool& is_zero) {
   if (end_ - at_ < kBlock) {
-    return damaged(at_, absl::StrCat("the archive is truncated: a header has ", kBlock, " bytes and ",
-                                     std::max<int64_t>(0, end_ - at_), " are left"));
+    return truncated(
+        at_, absl::StrCat("a header has ", kBlock, " bytes and ", std::max<int64_t>(0, end_ - at_), " are left"));
   }
   Block block;
   TITAN_RETURN_IF_ERROR(read_(at_, kBlock, block.data()));
@@ -124,7 +128,7 @@ absl::StatusOr<std::string> TarHeaders::read_extension(const Header& header) {
                    absl::StrCat("a header with ", header.size, " bytes of names, more than ", kMaxExtension));
   }
   if (padded(header.size) > end_ - header.at - kBlock) {
-    return damaged(header.at, absl::StrCat("the archive is truncated: it ends at byte ", end_, ", within a header"));
+    return truncated(header.at, absl::StrCat("it ends at byte ", end_, ", within a header"));
   }
   std::string text(static_cast<size_t>(header.size), '\0');
   TITAN_RETURN_IF_ERROR(read_(header.at + kBlock, header.size, text.data()));
@@ -176,9 +180,8 @@ absl::Status TarHeaders::place(const Header& header, const Extension& extension,
   member.size = extension.size >= 0 ? extension.size : header.size;
   if (!has_content(header.type)) member.size = 0;
   if (member.size > end_ - member.offset || padded(member.size) > end_ - member.offset) {
-    return damaged(header.at,
-                   absl::StrCat("the archive is truncated: ", text::printable_name(member.name), " has ", member.size,
-                                " bytes, padded to ", kBlock, ", and the archive ends at byte ", end_));
+    return truncated(header.at, absl::StrCat(text::printable_name(member.name), " has ", member.size,
+                                             " bytes, padded to ", kBlock, ", and the archive ends at byte ", end_));
   }
   member.end = at_ = member.offset + padded(member.size);
   return absl::OkStatus();

@@ -33,8 +33,9 @@ class TarHeaders {
   // Reads the archive's bytes [begin, end). `path` is for messages.
   TarHeaders(std::string path, int64_t begin, int64_t end, ReadAt read);
 
-  // Moves to the next member; false after the last. Errors: those of `read`; InvalidArgument for a damaged or truncated
-  // archive (names the file and the byte), and for sparse members.
+  // Moves to the next member; false after the last. Errors: those of `read`; DataLoss for an archive that ends within a
+  // member, whose `begin` is set, and InvalidArgument for a damaged one (both name the file and the byte), and for
+  // sparse members.
   absl::StatusOr<bool> next(TarMember& member);
 
   // Returns whether the archive ended with a block of zeros, as writers of tar leave it. Without one it may be
@@ -54,6 +55,7 @@ class TarHeaders {
   absl::Status take_records(const std::string& records, bool global, Extension& extension);
   absl::Status place(const Header& header, const Extension& extension, TarMember& member);
   absl::Status damaged(int64_t at, const std::string& what) const;
+  absl::Status truncated(int64_t at, const std::string& what) const;
 
   const std::string path_;
   const int64_t begin_, end_;

@@ -1,8 +1,10 @@
 // Samples in tar archives, as WebDataset defines them: consecutive members whose names are equal up to the first dot of
 // the last name of their path are one sample, and the rest of their names is the kind of member. Of a sample with a
 // caption, the image is its first member .jpg, .jpeg, .png or .webp, and the caption is its .txt, its .caption, or a
-// field of its .json. Names are compared without case. Folders, links, and members whose last name has no dot or begins
-// with "." or "__" are passed over, as Hugging Face's datasets does.
+// field of its .json; SampleKind names others. Names are compared without case. Folders, links, and members whose last
+// name has no dot or begins with "." or "__" are passed over, as Hugging Face's datasets does.
+//
+// A sample within which the archive ends cannot be used, nor can one that is no longer where the index has it.
 //
 // The index has the extent of each sample: from the first header of its first member to the end of its last one. A
 // sample is read with one request, and its headers are parsed again, so that the index is 16 bytes for each.
@@ -14,6 +16,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/base/json/value.h"
 #include "common/base/status/status.h"
 #include "common/base/text/utf8.h"
@@ -82,7 +85,18 @@ absl::StatusOr<SampleIndex> scan_archive(const std::string& path, storage::Reada
   std::string key;
   while (true) {
     const absl::StatusOr<bool> found = headers.next(member);
-    if (!found.ok()) return index.samples.empty() ? explained(found.status(), path, file) : found.status();
+    const bool truncated = absl::IsDataLoss(found.status());
+    if (truncated && !index.samples.empty()) {
+      const std::string_view its_key = split_name(member.name).key;  // Empty if the archive ends within a header.
+      if (!its_key.empty() && its_key != key) index.samples.push_back({.offset = member.begin});
+      if (!its_key.empty()) index.samples.back().size = file.size() - index.samples.back().offset;
+      index.warning = absl::StrCat(found.status().message(), "; the sample that it cuts cannot be used");
+      return index;
+    }
+    if (!found.ok()) {
+      const absl::Status status = truncated ? absl::InvalidArgumentError(found.status().message()) : found.status();
+      return index.samples.empty() ? explained(status, path, file) : status;
+    }
     if (!*found) break;
     const std::string_view its_key = member.is_file ? split_name(member.name).key : "";
     if (its_key.empty()) continue;
@@ -116,19 +130,50 @@ class TarSamples final : public SampleFile {
       sample.problem = absl::StrCat("it has ", extent.size, " bytes, more than ", kMaxSampleBytes);
       return sample;
     }
-    std::string bytes(static_cast<size_t>(extent.size), '\0');
-    TITAN_RETURN_IF_ERROR(file_->read(extent.offset, extent.size, bytes.data()));
-    TITAN_ASSIGN_OR_RETURN(const std::vector<Member> members, members_of(extent, bytes, sample));
-    fill(members, sample);
+    const absl::Status status = fill(extent, sample);
+    const bool missing = absl::IsDataLoss(status) || absl::IsInvalidArgument(status);
+    if (!status.ok() && !missing) return status;
+    if (missing) sample.problem = std::string(absl::StripPrefix(status.message(), path_ + ": "));
     if (!sample.problem.empty()) sample.parts.clear();
     return sample;
   }
 
+  absl::StatusOr<std::string> image_start(int64_t number, int64_t bytes) override {
+    const SampleExtent extent = index_->samples[static_cast<size_t>(number)];
+    Window window(*file_);
+    TarHeaders headers(path_, extent.offset, extent.offset + extent.size,
+                       [&](int64_t offset, int64_t count, char* out) { return window.read(offset, count, out); });
+    TarMember member;
+    while (true) {
+      const absl::StatusOr<bool> found = headers.next(member);
+      if (absl::IsDataLoss(found.status())) return "";  // The archive ends within the sample.
+      if (!found.ok() || !*found) return found.ok() ? absl::StatusOr<std::string>("") : found.status();
+      if (!member.is_file || !is_image(absl::AsciiStrToLower(std::string(split_name(member.name).kind)))) continue;
+      std::string start(static_cast<size_t>(std::min(bytes, member.size)), '\0');
+      TITAN_RETURN_IF_ERROR(window.read(member.offset, static_cast<int64_t>(start.size()), start.data()));
+      return start;
+    }
+  }
+
  private:
+  // Whether members of this kind, in lower case, are images of samples with a caption.
+  bool is_image(const std::string& kind) const {
+    return kind_.image_key.empty() ? names_image(kind) : kind == ending_of(kind_.image_key);
+  }
+
   struct Member {
     std::string kind;  // In lower case.
     std::string_view bytes;
   };
+
+  // Reads a sample. Errors: those of the file; DataLoss or InvalidArgument if it is not there.
+  absl::Status fill(const SampleExtent& extent, Sample& sample) const {
+    std::string bytes(static_cast<size_t>(extent.size), '\0');
+    TITAN_RETURN_IF_ERROR(file_->read(extent.offset, extent.size, bytes.data()));
+    TITAN_ASSIGN_OR_RETURN(const std::vector<Member> members, members_of(extent, bytes, sample));
+    fill(members, sample);
+    return absl::OkStatus();
+  }
 
   // Returns the members of a sample, and sets its key and name.
   absl::StatusOr<std::vector<Member>> members_of(const SampleExtent& extent, const std::string& bytes,
@@ -189,14 +234,18 @@ class TarSamples final : public SampleFile {
 
   void fill_caption(const std::vector<Member>& members, Sample& sample) const {
     const auto image =
-        std::find_if(members.begin(), members.end(), [](const Member& member) { return names_image(member.kind); });
+        std::find_if(members.begin(), members.end(), [this](const Member& member) { return is_image(member.kind); });
     if (image == members.end()) {
-      sample.problem = "no image (a member .jpg, .jpeg, .png or .webp)";
+      sample.problem =
+          kind_.image_key.empty()
+              ? "no image (a member .jpg, .jpeg, .png or .webp)"
+              : absl::StrCat("no image (a member .", text::printable(ending_of(kind_.image_key)), ", by image_key)");
       return;
     }
     sample.parts.push_back({SamplePart::Kind::kImage, std::string(image->bytes)});
-    const Member* caption = find(members, "txt");
-    if (caption == nullptr) caption = find(members, "caption");
+    const bool named = !kind_.caption_key.empty();
+    const Member* caption = find(members, named ? ending_of(kind_.caption_key) : "txt");
+    if (caption == nullptr && !named) caption = find(members, "caption");
     add_caption(caption != nullptr ? std::string(caption->bytes) : caption_of(sample.fields, kind_), sample);
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "common/plan/pipeline/generators.h"
 #include "worker/rank/device/host_waits.h"
@@ -12,13 +13,19 @@
 namespace titan::runtime {
 namespace {
 
-// Sums over all ranks. This is the only place where the host waits for the device.
-ValidationResult joined(at::Tensor sums, const comm::DeviceMesh& mesh) {
+// Returns sums over all ranks. This is the only place where the host waits for the device.
+std::vector<double> joined(at::Tensor sums, const comm::DeviceMesh& mesh) {
   mesh.group(mesh::Axis::kWorld).all_reduce(sums).wait();
   const device::AllowHostWaitGuard wait;
   sums = sums.cpu();
-  const double* both = sums.const_data_ptr<double>();
-  return {.loss = both[1] > 0 ? both[0] / both[1] : 0, .terms = static_cast<int64_t>(both[1])};
+  const double* const numbers = sums.const_data_ptr<double>();
+  return {numbers, numbers + sums.numel()};
+}
+
+// Returns whether this is the first of the ranks that read the same rows.
+bool reads_own_rows(const comm::DeviceMesh& mesh) {
+  return mesh.group(mesh::Axis::kTensor).rank() == 0 && mesh.group(mesh::Axis::kContext).rank() == 0 &&
+         mesh.group(mesh::Axis::kPipeline).rank() == 0;
 }
 
 }  // namespace
@@ -58,10 +65,18 @@ ValidationResult Validator::run(Executor& executor, const comm::DeviceMesh& mesh
     ++batches;
   }
   if (batches == 0) return {};
-  ValidationResult result = joined(sums, mesh);
-  result.batches = batches;
-  result.rows = rows;
-  return result;
+  const bool counts = !loader_->warns_alike();
+  if (counts) {
+    const int64_t unusable = reads_own_rows(mesh) ? loader_->own_unusable() : 0;
+    sums = at::cat({sums, at::full({1}, unusable, sums.options())});
+  }
+  const std::vector<double> all = joined(sums, mesh);
+  if (counts)
+    check(loader_->set_unusable(static_cast<int64_t>(all[2])), rank_protocol::kExitUserError, "VALIDATION_DATA");
+  return {.loss = all[1] > 0 ? all[0] / all[1] : 0,
+          .terms = static_cast<int64_t>(all[1]),
+          .batches = batches,
+          .rows = rows};
 }
 
 }  // namespace titan::runtime

@@ -243,16 +243,22 @@ TEST_F(SampleRowsTest, ExceptionsReachTheCaller) {
   }
 }
 
-TEST_F(SampleRowsTest, DamagedFilesEndTheReading) {
+// Damage that comes while a job reads costs the sample that it is in. A file that is gone ends the reading.
+TEST_F(SampleRowsTest, DamageCostsASampleAndALostFileTheJob) {
   std::string tar = testing::small_tar(30);
   testing::MadeStore store;
   store.add("s3://b/1.tar", tar);
   const auto set = *SampleSet::open({.files = {"s3://b/1.tar"}, .kind = {.files = &store}, .open_files = 0});
   tar[512 * 4 * 20] = 'x';
   store.add("s3://b/1.tar", tar);
-  SampleRows rows(set, SampleOrder({.samples = 30}), decode, {});
+  SampleRows rows(set, SampleOrder({.samples = 30}), decode, {.threads = 0});
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(rows.next().ok()) << i;
-  EXPECT_THAT(rows.next().status().message(), AllOf(HasSubstr("s3://b/1.tar: byte 40960"), HasSubstr("checksum")));
+  (void)rows.take_warnings();
+  ASSERT_TRUE(rows.next().ok());
+  EXPECT_THAT(rows.take_warnings(),
+              ElementsAre(AllOf(HasSubstr("s3://b/1.tar: sample 20: byte 40960"), HasSubstr("checksum"))));
+  store.objects.clear();
+  EXPECT_FALSE(rows.next().ok());
 }
 
 // The sum over all ranks counts, also in the cursor; after a resume it is not counted again.
@@ -374,6 +380,65 @@ TEST_F(SampleRowsTest, DecodingGetsTheRowsNumber) {
       EXPECT_EQ((*row)->number, std::any_cast<int64_t>((*row)->value));
     }
   }
+}
+
+// All ranks together have each row of a step once if its rows are balanced, on any number of threads and after a
+// restore. Rows of a step that holds the end of a pass stay as they come.
+TEST_F(SampleRowsTest, BalancedRowsAreThoseOfTheStep) {
+  constexpr int64_t kRanks = 2, kBatch = 2, kStep = 12;  // Rows of three microbatches.
+  const auto cost = [](SampleSet&, int64_t sample) -> absl::StatusOr<int64_t> { return sample % 5 == 0 ? 100 : 1; };
+  for (const int threads : {0, 3}) {
+    std::vector<nlohmann::json> states(kRanks);
+    int64_t moved_of_all = 0;
+    for (int64_t step = 0; step < 8; ++step) {
+      const nlohmann::json before = states[0];
+      std::vector<int64_t> numbers;
+      for (int rank = 0; rank < kRanks; ++rank) {
+        const auto rows = open({.batch = kBatch,
+                                .dp_rank = rank,
+                                .dp_size = kRanks,
+                                .threads = threads,
+                                .cost_of = cost,
+                                .microbatches = 3});
+        if (step > 0) {
+          ASSERT_TRUE(rows->restore(before).ok());
+        }
+        for (int64_t i = 0; i < kStep / kRanks; ++i) numbers.push_back((*rows->next())->number);
+        states[static_cast<size_t>(rank)] = rows->state();
+      }
+      EXPECT_EQ(states[0]["next"], states[1]["next"]);
+      const std::vector<int64_t> dealt = numbers;
+      std::sort(numbers.begin(), numbers.end());
+      for (int64_t i = 0; i < kStep; ++i) EXPECT_EQ(numbers[static_cast<size_t>(i)], step * kStep + i);
+      const bool whole = step * kStep / kSamples == (step * kStep + kStep - 1) / kSamples;
+      const std::vector<int64_t> plain = {0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11};
+      int64_t moved = 0;
+      for (size_t i = 0; i < dealt.size(); ++i) moved += dealt[i] != step * kStep + plain[i] ? 1 : 0;
+      EXPECT_TRUE(whole || moved == 0) << step;
+      moved_of_all += moved;
+    }
+    EXPECT_GT(moved_of_all, 20);
+  }
+  const auto failing = [](SampleSet&, int64_t sample) -> absl::StatusOr<int64_t> {
+    return sample == 7 ? absl::UnavailableError("the disk is gone") : absl::StatusOr<int64_t>(1);
+  };
+  for (int rank = 0; rank < 2; ++rank) {  // Also on a rank that does not read this sample.
+    const auto rows = open({.batch = 6, .dp_rank = rank, .dp_size = 2, .threads = 2, .cost_of = failing}, false);
+    EXPECT_EQ(rows->next().status().code(), absl::StatusCode::kUnavailable);
+  }
+}
+
+// The last microbatch of data that ends may have missing rows: skipped samples are still those of its only pass.
+TEST_F(SampleRowsTest, CountsUnusableSamplesUpToTheEnd) {
+  int64_t sum = 0;
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto rows = open({.batch = 3, .dp_rank = rank, .dp_size = 2, .loop = false});
+    absl::StatusOr<std::optional<SampleRow>> row = rows->next();
+    while (row.ok()) row = rows->next();
+    EXPECT_TRUE(absl::IsOutOfRange(row.status())) << row.status();
+    sum += rows->own_bad_samples();
+  }
+  EXPECT_EQ(sum, kBad);
 }
 
 }  // namespace

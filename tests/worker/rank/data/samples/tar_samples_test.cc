@@ -98,6 +98,39 @@ TEST_F(TarSamplesTest, CaptionsComeFromThreePlaces) {
   EXPECT_EQ(*samples[0].caption(), "own");
 }
 
+// The keys of a job name other members, also where the usual ones exist.
+TEST_F(TarSamplesTest, KeysNameTheMembers) {
+  const std::string tar = tar_member("1.jpg", "j") + tar_member("1.Mask.PNG", "m") + tar_member("1.txt", "t") +
+                          tar_member("1.alt.txt", "a") + tar_member("1.json", R"({"txt": "no", "title": "from json"})");
+  for (const char* key : {"mask.png", ".mask.png", "MASK.PNG"}) {
+    EXPECT_THAT(parts_of(read(tar, {.image_key = key})), ElementsAre(Pair("1", ElementsAre(image("m"), text("t")))));
+  }
+  const SampleKind both{.image_key = "jpg", .caption_key = "alt.txt"};
+  EXPECT_THAT(parts_of(read(tar, both)), ElementsAre(Pair("1", ElementsAre(image("j"), text("a")))));
+  EXPECT_EQ(*read(tar, {.caption_key = "title"})[0].caption(), "from json");
+  EXPECT_EQ(problem(tar, {.image_key = "png"}), "no image (a member .png, by image_key)");
+  EXPECT_EQ(problem(tar, {.caption_key = "caption"}), "no caption");
+}
+
+// The beginning of an image is read without the rest of its sample.
+TEST_F(TarSamplesTest, ReadsBeginningsOfImages) {
+  testing::MadeStore store;
+  const std::string large(100'000, 'L');
+  store.add("s3://b/1.tar", tar_member("1.json", "{}") + tar_member("1.mask.png", "mask") + tar_member("1.jpg", large) +
+                                tar_member("1.txt", "t") + tar_member("2.txt", "no image") + tar_end());
+  const auto starts = [&](const std::string& key, int64_t bytes) {
+    auto set = *SampleSet::open({.files = {"s3://b/1.tar"}, .kind = {.image_key = key, .files = &store}});
+    store.bytes_read = 0;
+    EXPECT_EQ(*set->image_start(1, bytes), "");
+    return *set->image_start(0, bytes);
+  };
+  EXPECT_EQ(starts("mask.png", 2), "ma");
+  EXPECT_EQ(starts("mask.png", 2048), "mask");
+  EXPECT_EQ(starts("jpg", 2048), large.substr(0, 2048));
+  EXPECT_LT(store.bytes_read, 13'000);
+  EXPECT_EQ(starts("jpg", 1 << 20), large);
+}
+
 TEST_F(TarSamplesTest, UnusableSamplesAreNamedWithTheReason) {
   const std::string jpg = tar_member("1.jpg", "x");
   EXPECT_THAT(problem(jpg), "no caption");
@@ -181,34 +214,57 @@ TEST_F(TarSamplesTest, SizesOfAllFormats) {
   EXPECT_THAT(refused(tar_header("x", 2 << 20, {.type = 'L'})), HasSubstr("2097152 bytes of names"));
 }
 
-// An archive that ends early is never read as if it were whole.
-TEST_F(TarSamplesTest, TruncationIsFoundAtEveryBlock) {
+// If an archive ends early, its whole samples can be used, and the one that it cuts cannot. A warning says so.
+TEST_F(TarSamplesTest, TruncationCostsOneSample) {
   const std::string whole = pax_header({{"path", "0.jpg"}}) + tar_member("x", std::string(1500, 'x')) +
                             tar_member("0.txt", "zero") + small_tar(2, 1);
-  const size_t end = whole.size() - 1024;
-  int between_members = 0;
-  for (size_t size = 0; size <= end; size += 512) {
-    const auto file = open(whole.substr(0, size));
-    if (file.ok()) {
-      ++between_members;
-      EXPECT_THAT((*file)->warning(), AllOf(HasSubstr(absl::StrCat("ends at byte ", size)), HasSubstr("truncated")));
-      continue;
-    }
-    EXPECT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument) << file.status();
-    EXPECT_THAT(file.status().message(), HasSubstr(path_)) << size;
-    EXPECT_THAT(file.status().message(), HasSubstr(size == 0 ? "is empty" : "truncated")) << size;
-  }
-  EXPECT_EQ(between_members, 6);
+  const size_t end = whole.size() - 1024, first_member = 1024 + 512 + 1536, first_sample = first_member + 1024;
   std::mt19937 random(3);
-  for (int i = 0; i < 50; ++i) {
-    const size_t size = random() % end;
-    if (size % 512 == 0) continue;
-    EXPECT_THAT(open(whole.substr(0, size)).status().message(), HasSubstr("truncated")) << size;
+  for (size_t block = 0; block <= end; block += 512) {
+    for (const size_t size : {block, std::min<size_t>(end, block + 1 + random() % 511)}) {
+      SCOPED_TRACE(size);
+      const auto file = open(whole.substr(0, size));
+      if (size < first_member) {  // Nothing to go by.
+        EXPECT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument) << file.status();
+        EXPECT_THAT(file.status().message(), AllOf(HasSubstr(path_), HasSubstr(size == 0 ? "is empty" : "truncated")));
+        continue;
+      }
+      ASSERT_TRUE(file.ok()) << file.status();
+      EXPECT_THAT((*file)->warning(), AllOf(HasSubstr(path_), HasSubstr("truncated")));
+      int64_t good = 0;
+      for (int64_t i = 0; i < (*file)->samples(); ++i) {
+        const Sample sample = *(*file)->read(i);
+        EXPECT_EQ(sample.parts.size(), sample.problem.empty() ? 2 : 0);
+        EXPECT_TRUE(sample.problem.empty() || i + 1 == (*file)->samples()) << sample.problem;
+        good += sample.problem.empty() ? 1 : 0;
+        EXPECT_TRUE((*file)->image_start(i, 10).ok());
+      }
+      EXPECT_EQ(good, size < first_sample ? 0 : static_cast<int64_t>(1 + (size - first_sample) / 2048));
+    }
   }
   const auto file = open(whole);
   ASSERT_TRUE(file.ok());
   EXPECT_EQ((*file)->samples(), 3);
   EXPECT_EQ((*file)->warning(), "");
+}
+
+// An archive that is cut or written again while a job reads it costs the samples that are no longer there.
+TEST_F(TarSamplesTest, ArchivesThatChangeCostTheirSamples) {
+  const auto file = open(small_tar(4));
+  ASSERT_TRUE(file.ok());
+  std::filesystem::resize_file(path_, 2048 + 700);
+  EXPECT_EQ((*file)->read(0)->problem, "");
+  EXPECT_THAT((*file)->read(1)->problem, HasSubstr("ends at byte 2748"));
+  EXPECT_THAT((*file)->read(3)->problem, HasSubstr("is needed up to 8192"));
+  const auto set = SampleSet::open(
+      {.files = {folder_.write("a.tar", small_tar(2)), folder_.write("b.tar", small_tar(2))}, .open_files = 1});
+  ASSERT_TRUE(set.ok());
+  (void)folder_.write("a.tar", small_tar(1));
+  EXPECT_TRUE((*set)->read(2).ok());
+  EXPECT_EQ((*set)->read(0)->problem, "");
+  const Sample gone = *(*set)->read(1);
+  EXPECT_THAT(gone.name, HasSubstr("a.tar: sample 1"));
+  EXPECT_THAT(gone.problem, HasSubstr("had more when the job began"));
 }
 
 // A damaged header is an error, whichever of them it is, and never the end of the archive.
