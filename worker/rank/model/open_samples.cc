@@ -63,4 +63,12 @@ data::SampleRows::Options reading_options(const config::DataLoaderSection& loade
           .spans = share.spans};
 }
 
+std::optional<data::ReadingCost> reading_cost(const data::SampleProgress& progress) {
+  if (progress.seconds <= 0) return std::nullopt;
+  return data::ReadingCost{.rows_per_second = progress.samples_per_second(),
+                           .waited_percent = 100 * progress.waited_seconds / progress.seconds,
+                           .busy_threads = progress.work_seconds / progress.seconds,
+                           .rows_ready = progress.ready};
+}
+
 }  // namespace titan::model

@@ -3,10 +3,12 @@
 // Opens the samples with images that the keys of a job name, for every model that learns from images.
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "common/plan/config/job_config.h"
+#include "worker/rank/data/loader/batch_source.h"
 #include "worker/rank/data/samples/sample_files.h"
 #include "worker/rank/data/samples/sample_order.h"
 #include "worker/rank/data/samples/sample_rows.h"
@@ -30,5 +32,9 @@ data::SampleOrder sample_order(const data::SampleSet& samples, const config::Dat
 
 // Returns how a rank reads its share. `loop`: begins again at the end of the samples.
 data::SampleRows::Options reading_options(const config::DataLoaderSection& loader, const DataShare& share, bool loop);
+
+// Returns the cost of reading since the last SampleRows::take_progress() as the trainer logs it; nothing if no time has
+// passed.
+std::optional<data::ReadingCost> reading_cost(const data::SampleProgress& progress);
 
 }  // namespace titan::model

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
+#include "worker/rank/model/open_samples.h"
 
 namespace titan::model::flux {
 namespace {
@@ -123,14 +124,7 @@ absl::StatusOr<data::Batch> ImageBatches::next() {
   return batch;
 }
 
-std::optional<data::ReadingCost> ImageBatches::take_reading_cost() {
-  const data::SampleProgress progress = rows_->take_progress();
-  if (progress.seconds <= 0) return std::nullopt;
-  return data::ReadingCost{.rows_per_second = progress.samples_per_second(),
-                           .waited_percent = 100 * progress.waited_seconds / progress.seconds,
-                           .busy_threads = progress.work_seconds / progress.seconds,
-                           .rows_ready = progress.ready};
-}
+std::optional<data::ReadingCost> ImageBatches::take_reading_cost() { return reading_cost(rows_->take_progress()); }
 
 nlohmann::json ImageBatches::state() const {
   nlohmann::json state = rows_->state();

@@ -34,12 +34,15 @@ RowImages images_of_rows(const at::Tensor& grids, const at::Tensor& patches) {
 
 std::vector<int64_t> costs_of(const std::vector<models::PatchGrid>& grids, const models::VisionSpec& vision) {
   std::vector<int64_t> costs;
-  for (const models::PatchGrid& grid : grids)
-    costs.push_back(grid.patches() * models::flops_per_patch(vision, grid.patches()));
+  for (const models::PatchGrid& grid : grids) costs.push_back(work_of_image(grid, vision));
   return costs;
 }
 
 }  // namespace
+
+int64_t work_of_image(const models::PatchGrid& grid, const models::VisionSpec& vision) {
+  return grid.patches() * models::flops_per_patch(vision, grid.patches());
+}
 
 ImageDeal deal_images(const at::Tensor& grids, const at::Tensor& patches, const models::VisionSpec& vision, int rank,
                       int ranks) {

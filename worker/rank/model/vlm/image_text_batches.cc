@@ -6,6 +6,7 @@
 
 #include "common/base/status/status.h"
 #include "worker/rank/data/loader/batch.h"
+#include "worker/rank/model/open_samples.h"
 #include "worker/rank/model/vlm/inputs.h"
 
 namespace titan::model::vlm {
@@ -54,9 +55,16 @@ data::Batch to_tensors(const data::MultimodalBatch& rows, int64_t patch_values) 
 
 absl::StatusOr<data::Batch> ImageTextBatches::next() {
   TITAN_ASSIGN_OR_RETURN(const data::MultimodalBatch rows, rows_->next());
+  given_ += rows.rows;
   tokens_ += rows.rows * rows.seq_len;
   padding_ += std::accumulate(rows.padding_of_row.begin(), rows.padding_of_row.end(), int64_t{0});
   return to_tensors(rows, patch_values_);
+}
+
+std::optional<data::ReadingCost> ImageTextBatches::take_reading_cost() {
+  data::SampleProgress progress = rows_->samples().take_progress();
+  progress.rows = std::exchange(given_, 0);  // The reader counts samples, of which a row may have several.
+  return reading_cost(progress);
 }
 
 std::optional<double> ImageTextBatches::take_padding() {

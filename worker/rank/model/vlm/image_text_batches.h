@@ -29,11 +29,20 @@ class ImageTextBatches final : public data::BatchSource {
   // Counts only this rank's rows.
   std::optional<double> take_padding() override;
   std::vector<std::string> take_warnings() override { return rows_->take_warnings(); }
+  bool warns_alike() const override { return rows_->reads_all_samples(); }
+  int64_t own_unusable() const override { return warns_alike() ? 0 : rows_->samples().own_bad_samples(); }
+  absl::Status set_unusable(int64_t of_all_ranks) override {
+    return warns_alike() ? absl::OkStatus() : rows_->samples().set_bad_samples(of_all_ranks);
+  }
+  std::optional<int64_t> unusable() const override { return rows_->samples().bad_samples(); }
+  // Counts this rank's rows.
+  std::optional<data::ReadingCost> take_reading_cost() override;
 
  private:
   const std::unique_ptr<RowDealer> rows_;
   const int64_t patch_values_;
   int64_t tokens_ = 0, padding_ = 0;  // Since take_padding().
+  int64_t given_ = 0;                 // Rows since take_reading_cost().
 };
 
 }  // namespace titan::model::vlm

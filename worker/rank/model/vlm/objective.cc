@@ -63,6 +63,18 @@ data::MultimodalOptions limits_of(const config::JobConfig& config, const RowKeys
           .pad_token = special.pad};
 }
 
+// Returns how rows are dealt by the tower's work. A validation has no steps.
+ImageBalance balance_of(const DataShare& share, const images::PatchOptions& patches, const models::VisionSpec& vision,
+                        bool training) {
+  const int64_t microbatches = training ? share.global_batch / (share.local_batch * share.dp_size) : 1;
+  return {.grid_of = [patches](images::ImageSize size) -> absl::StatusOr<models::PatchGrid> {
+            TITAN_ASSIGN_OR_RETURN(const images::ImageSize cut, images::patched_size(size, patches));
+            return models::PatchGrid{cut.height / patches.patch_size, cut.width / patches.patch_size};
+          },
+          .cost_of = [vision](const models::PatchGrid& grid) { return work_of_image(grid, vision); },
+          .microbatches = std::max<int64_t>(microbatches, 1)};
+}
+
 at::Tensor on(const at::Tensor& tensor, at::Device device) { return device::copy_async(tensor, device); }
 
 }  // namespace
@@ -97,13 +109,14 @@ absl::StatusOr<std::unique_ptr<data::BatchSource>> VlmObjective::open(const conf
   TITAN_ASSIGN_OR_RETURN(std::shared_ptr<data::SampleSet> samples,
                          open_samples(config, found, share.dp_rank, share.dp_size));
   const data::SampleOrder order = sample_order(*samples, keys.loader);
-  const RowDealerOptions options{
-      .rows = reading_options(keys.loader, share, keys.loop),
-      .limits = limits_of(config, keys, share.global_batch, *spec_.vision, tokenizer_->special()),
-      .one_image_a_sample = found.kind.layout == data::SampleLayout::kCaption};
   const images::PatchOptions patches{.patch_size = static_cast<int>(config.data.patch_size),
                                      .merge_size = static_cast<int>(config.data.spatial_merge_size),
                                      .max_patches = static_cast<int>(config.data.max_patches_per_image)};
+  const RowDealerOptions options{
+      .rows = reading_options(keys.loader, share, keys.loop),
+      .limits = limits_of(config, keys, share.global_batch, *spec_.vision, tokenizer_->special()),
+      .one_image_a_sample = found.kind.layout == data::SampleLayout::kCaption,
+      .balance = config.data.balance_images ? balance_of(share, patches, *spec_.vision, training) : ImageBalance{}};
   const auto decode = [patches, limits = options.limits, tokenizer = tokenizer_](const data::Sample& sample,
                                                                                  int64_t) -> absl::StatusOr<std::any> {
     TITAN_ASSIGN_OR_RETURN(data::MultimodalSample decoded, decode_sample(sample, patches, limits, *tokenizer));

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <any>
+#include <limits>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
+#include "worker/rank/data/images/image_size.h"
 #include "worker/rank/data/multimodal/collator.h"
 #include "worker/rank/data/rows/stream_state.h"
+#include "worker/rank/data/samples/row_balance.h"
 
 namespace titan::model::vlm {
 namespace {
@@ -38,6 +41,8 @@ class SampleDealer final : public RowDealer {
   nlohmann::json state() const override { return rows_.state(); }
   absl::Status restore(const nlohmann::json& state) override { return rows_.restore(state); }
   std::vector<std::string> take_warnings() override { return rows_.take_warnings(); }
+  bool reads_all_samples() const override { return false; }
+  data::SampleRows& samples() override { return rows_; }
 
  private:
   const RowDealerOptions options_;
@@ -69,23 +74,19 @@ class CollatedDealer final : public RowDealer {
 
   absl::StatusOr<data::MultimodalBatch> next() override {
     const data::SampleRows::Options& share = options_.rows;
-    const int64_t all = share.batch * share.dp_size, first = share.dp_rank * share.batch;
+    const int64_t first = share.dp_rank * share.batch;
     data::MultimodalBatch mine{.seq_len = options_.limits.seq_len};
-    for (int64_t row = 0; row < all;) {
-      if (given_ == made_.rows) {
-        if (const absl::Status none = make(); !none.ok()) {
-          if (!absl::IsOutOfRange(none) || row == 0) return none;
-          break;  // The rest of the microbatch is padding.
-        }
-      }
-      const int64_t begin = std::max(row, first), end = std::min(row + made_.rows - given_, first + share.batch);
-      const int64_t used = std::min(made_.rows - given_, all - row);
-      if (begin < end) data::append(data::take_rows(made_, given_ + begin - row, end - begin), mine);
-      given_ += used;
-      row += used;
+    if (options_.balance.cost_of != nullptr && share.dp_size > 1) {
+      TITAN_ASSIGN_OR_RETURN(data::MultimodalBatch all, take(0, share.batch * share.dp_size));
+      pad(share.batch * share.dp_size, all);
+      const std::vector<int64_t> dealt =
+          data::balance_rows(costs_of(all), {.ranks = share.dp_size, .rows = share.batch});
+      for (int64_t place = first; place < first + share.batch; ++place)
+        data::append(data::take_rows(all, dealt[static_cast<size_t>(place)], 1), mine);
+      return mine;
     }
-    const auto missing = static_cast<size_t>(share.batch - mine.rows);
-    data::append(data::collate(std::vector<data::MultimodalRow>(missing), options_.limits), mine);
+    TITAN_ASSIGN_OR_RETURN(mine, take(first, share.batch));
+    pad(share.batch, mine);
     return mine;
   }
 
@@ -119,8 +120,45 @@ class CollatedDealer final : public RowDealer {
     for (std::string& one : collator_.take_warnings()) warnings.push_back(std::move(one));
     return warnings;
   }
+  bool reads_all_samples() const override { return true; }
+  data::SampleRows& samples() override { return *samples_; }
 
  private:
+  // Passes over the next global microbatch, and returns its rows [first, first + count) that there are.
+  absl::StatusOr<data::MultimodalBatch> take(int64_t first, int64_t count) {
+    const int64_t all = options_.rows.batch * options_.rows.dp_size;
+    data::MultimodalBatch taken{.seq_len = options_.limits.seq_len};
+    for (int64_t row = 0; row < all;) {
+      if (given_ == made_.rows) {
+        if (const absl::Status none = make(); !none.ok()) {
+          if (!absl::IsOutOfRange(none) || row == 0) return none;
+          break;  // The rest of the microbatch is padding.
+        }
+      }
+      const int64_t begin = std::max(row, first), end = std::min(row + made_.rows - given_, first + count);
+      const int64_t used = std::min(made_.rows - given_, all - row);
+      if (begin < end) data::append(data::take_rows(made_, given_ + begin - row, end - begin), taken);
+      given_ += used;
+      row += used;
+    }
+    return taken;
+  }
+
+  void pad(int64_t rows, data::MultimodalBatch& batch) const {
+    const auto missing = static_cast<size_t>(rows - batch.rows);
+    data::append(data::collate(std::vector<data::MultimodalRow>(missing), options_.limits), batch);
+  }
+
+  std::vector<int64_t> costs_of(const data::MultimodalBatch& batch) const {
+    std::vector<int64_t> costs;
+    auto image = batch.images.begin();
+    for (const int64_t images : batch.images_of_row) {
+      int64_t& cost = costs.emplace_back(0);
+      for (int64_t i = 0; i < images; ++i) cost += options_.balance.cost_of((image++)->grid);
+    }
+    return costs;
+  }
+
   // Makes the next rows.
   absl::Status make() {
     before_ = collator_.state();
@@ -137,6 +175,23 @@ class CollatedDealer final : public RowDealer {
   int64_t given_ = 0;           // Number of them that were in microbatches.
 };
 
+// Bytes of an image that are looked at for its size, one number after another: a JPEG image may have a preview or a
+// colour profile first.
+constexpr int64_t kHeaderBytes[] = {2048, int64_t{1} << 18, std::numeric_limits<int64_t>::max()};
+
+// Returns the cost of a sample with one image. An image whose size cannot be read will not be used, and costs nothing.
+absl::StatusOr<int64_t> cost_of_sample(data::SampleSet& samples, int64_t sample, const ImageBalance& balance) {
+  for (const int64_t bytes : kHeaderBytes) {
+    TITAN_ASSIGN_OR_RETURN(const std::string start, samples.image_start(sample, bytes));
+    const std::optional<images::ImageSize> size = images::image_size(start);
+    if (!size && static_cast<int64_t>(start.size()) == bytes) continue;
+    const absl::StatusOr<models::PatchGrid> grid =
+        size ? balance.grid_of(*size) : absl::InvalidArgumentError("no header of an image");
+    return grid.ok() ? balance.cost_of(*grid) : 0;
+  }
+  return 0;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RowDealer>> open_rows(std::shared_ptr<data::SampleSet> samples,
@@ -146,8 +201,15 @@ absl::StatusOr<std::unique_ptr<RowDealer>> open_rows(std::shared_ptr<data::Sampl
   RowDealerOptions options = wanted;
   options.rows.bytes_of = bytes_of;
   const data::MultimodalOptions& limits = options.limits;
-  if (options.one_image_a_sample && limits.packing_window == 0 && limits.max_images >= limits.rows)
+  if (options.one_image_a_sample && limits.packing_window == 0 && limits.max_images >= limits.rows) {
+    if (options.balance.cost_of != nullptr) {
+      options.rows.microbatches = options.balance.microbatches;
+      options.rows.cost_of = [balance = options.balance](data::SampleSet& set, int64_t sample) {
+        return cost_of_sample(set, sample, balance);
+      };
+    }
     return std::make_unique<SampleDealer>(std::move(samples), order, std::move(decode), options);
+  }
   data::SampleRows::Options all = options.rows;
   all.batch = 1;
   all.dp_rank = 0;

@@ -423,9 +423,7 @@ void Trainer::report_data_warnings(data::BatchSource& loader) {
 
 // Names unusable rows once: each validation reads the same ones.
 void Trainer::report_validation_warnings() {
-  data::BatchSource& loader = validator_->data();
-  if (loader.warns_alike() || std::exchange(validation_warned_, true)) return;
-  report_data_warnings(loader);
+  if (!std::exchange(validation_warned_, true)) report_data_warnings(validator_->data());
 }
 
 // Returns whether this is the first of the ranks that read the same rows.

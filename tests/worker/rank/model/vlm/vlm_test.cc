@@ -1,5 +1,8 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <deque>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +10,7 @@
 #include "tests/worker/rank/data/testing.h"
 #include "worker/rank/data/samples/sample_order.h"
 #include "worker/rank/model/vlm/image_deal.h"
+#include "worker/rank/model/vlm/image_text_batches.h"
 #include "worker/rank/model/vlm/row_dealer.h"
 
 namespace titan::model::vlm {
@@ -29,6 +33,19 @@ absl::StatusOr<std::any> decode(const data::Sample& sample, int64_t) {
   return std::any(std::move(made));
 }
 
+// An archive whose images have only the header of a PNG file. A sixth of the images are large.
+std::string tar_of_sizes() {
+  std::string tar;
+  for (int number = 0; number < kSamples; ++number) {
+    const int side = number % 6 == 1 ? 9 : 1 + number % 3;
+    const std::string header = std::string("\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0", 19) + static_cast<char>(side) +
+                               std::string(3, '\0') + static_cast<char>(side);
+    const std::string key = std::to_string(1000 + number).substr(1);
+    tar += data::testing::tar_member(key + ".png", header) + data::testing::tar_member(key + ".txt", "caption");
+  }
+  return tar + data::testing::tar_end();
+}
+
 // A row as text: its tokens, then the pixels of its images.
 std::vector<std::string> texts_of(const data::MultimodalBatch& batch) {
   std::vector<std::string> rows;
@@ -46,7 +63,7 @@ std::vector<std::string> texts_of(const data::MultimodalBatch& batch) {
 
 class RowDealerTest : public ::testing::Test {
  protected:
-  RowDealerTest() { file_ = folder_.write("0.tar", data::testing::small_tar(kSamples, 0)); }
+  RowDealerTest() { file_ = folder_.write("0.tar", tar_of_sizes()); }
 
   std::unique_ptr<RowDealer> open(int rank, int ranks, int64_t batch, int64_t window, int64_t max_images, bool loop) {
     const auto samples = *data::SampleSet::open({.files = {file_}});
@@ -61,6 +78,15 @@ class RowDealerTest : public ::testing::Test {
                                         .image_token = kImage,
                                         .pad_token = kPad},
                              .one_image_a_sample = true};  // NOLINT
+    options.rows.max_bad_samples = max_bad_samples_;
+    if (microbatches_ > 0) {
+      options.balance = {.grid_of =
+                             [](images::ImageSize size) {
+                               return models::PatchGrid{size.height, size.width};
+                             },
+                         .cost_of = [this](const models::PatchGrid& grid) { return ++weighed_, grid.patches(); },
+                         .microbatches = microbatches_};
+    }
     return *open_rows(samples, order, decode, options);
   }
 
@@ -95,9 +121,113 @@ class RowDealerTest : public ::testing::Test {
     return rows;
   }
 
+  // Reads `steps` steps of two global microbatches of 6 rows, resuming before each. Returns the rows of each step and
+  // the work of its slowest ranks (one for each patch of a row's images).
+  std::vector<std::vector<std::string>> read_steps(int ranks, int64_t window, int64_t max_images, int64_t* work) {
+    std::vector<std::vector<std::string>> steps(3);
+    nlohmann::json state;
+    for (std::vector<std::string>& step : steps) {
+      nlohmann::json after;
+      std::vector<int64_t> largest(2);
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto dealer = open(rank, ranks, 6 / ranks, window, max_images, /*loop=*/true);
+        if (!state.is_null()) {
+          EXPECT_TRUE(dealer->restore(state).ok());
+        }
+        for (int64_t& slowest : largest) {
+          const auto next = dealer->next();
+          EXPECT_TRUE(next.ok()) << next.status();
+          int64_t own = 0;
+          for (std::string& row : texts_of(*next)) {
+            own += std::count(row.begin(), row.end(), '|');
+            step.push_back(std::move(row));
+          }
+          slowest = std::max(slowest, own);
+        }
+        after = dealer->state();
+      }
+      *work += std::accumulate(largest.begin(), largest.end(), int64_t{0});
+      state = after;
+      std::sort(step.begin(), step.end());
+    }
+    return steps;
+  }
+
   data::testing::Folder folder_;
   std::string file_;
+  int64_t max_bad_samples_ = 100;
+  int64_t microbatches_ = 0;  // A step has so many, and its rows are balanced; 0: they are not.
+  std::atomic<int64_t> weighed_ = 0;
 };
+
+// Balanced rows are other ones on each rank, but the same ones in each step, on any number of ranks.
+TEST_F(RowDealerTest, BalancedStepsHaveTheSameRows) {
+  for (const auto& [window, max_images] : {std::pair<int64_t, int64_t>{0, 50}, {0, 2}, {5, 4}}) {
+    SCOPED_TRACE(absl::StrCat("window ", window, ", images ", max_images));
+    microbatches_ = 0;
+    int64_t plain = 0, ignored = 0;
+    const auto one = read_steps(1, window, max_images, &ignored);
+    (void)read_steps(3, window, max_images, &plain);
+    microbatches_ = 2;
+    weighed_ = 0;
+    EXPECT_EQ(read_steps(1, window, max_images, &ignored), one);
+    EXPECT_EQ(weighed_, 0) << "one rank has nothing to balance";
+    for (const int ranks : {2, 3, 6}) {
+      int64_t work = 0;
+      EXPECT_EQ(read_steps(ranks, window, max_images, &work), one) << ranks;
+      EXPECT_EQ(read_steps(ranks, window, max_images, &work), one) << "again";
+      EXPECT_GT(weighed_, 0);
+      if (ranks == 3 && window > 0) {
+        EXPECT_LE(work, 2 * plain);
+      }
+    }
+  }
+}
+
+// Ranks that read their own samples each find some of the unusable ones, and know all after the exchange. Ranks that
+// read all samples find all. The limit ends every rank's data at the same place.
+TEST_F(RowDealerTest, UnusableSamplesAreCountedOverRanks) {
+  for (const int64_t window : {0, 5}) {
+    SCOPED_TRACE(window);
+    max_bad_samples_ = 4;  // There are three: samples 3, 10 and 17.
+    std::deque<ImageTextBatches> ranks;
+    for (int rank = 0; rank < 2; ++rank)
+      ranks.emplace_back(open(rank, 2, window > 0 ? 1 : 6, window, 50, /*loop=*/true), 1);
+    int64_t sum = 0, named = 0;
+    for (ImageTextBatches& rank : ranks) {
+      EXPECT_EQ(rank.warns_alike(), window > 0);
+      ASSERT_TRUE(rank.next().ok());
+      sum += rank.own_unusable();
+      for (const std::string& warning : rank.take_warnings()) named += warning.ends_with("damaged, skipped") ? 1 : 0;
+      const auto cost = rank.take_reading_cost();
+      ASSERT_TRUE(cost.has_value());
+      EXPECT_GT(cost->rows_per_second, 0);
+    }
+    if (window > 0) {
+      EXPECT_EQ(sum, 0) << "nothing is exchanged";
+      EXPECT_EQ(ranks[0].unusable(), ranks[1].unusable());
+      EXPECT_EQ(named, 2 * *ranks[0].unusable());
+    } else {
+      EXPECT_GT(sum, 0);
+      EXPECT_EQ(named, sum);
+    }
+    for (ImageTextBatches& rank : ranks) {
+      EXPECT_TRUE(rank.set_unusable(3).ok());
+      if (window > 0) continue;
+      EXPECT_EQ(rank.unusable(), 3);
+      EXPECT_EQ(rank.state()["bad_samples"], 3);
+      EXPECT_EQ(rank.set_unusable(5).code(), absl::StatusCode::kInvalidArgument);
+    }
+  }
+  max_bad_samples_ = 1;
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto packed = open(rank, 2, 6, 5, 50, /*loop=*/true);
+    absl::Status status;
+    while (status.ok()) status = packed->next().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("unusable sample 2 of the pass"));
+  }
+}
 
 // Any number of ranks sees the same rows, with one sample a row, with a limit of images and packed, and resumes
 // anywhere.
