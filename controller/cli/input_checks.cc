@@ -17,6 +17,7 @@
 #include "common/plan/config/trained_model.h"
 #include "common/plan/hf_config/model_match.h"
 #include "common/plan/hf_config/read.h"
+#include "common/plan/hf_config/vision.h"
 #include "common/plan/models/registry.h"
 #include "common/plan/models/spec_checks.h"
 #include "nlohmann/json.hpp"
@@ -142,6 +143,16 @@ WeightsMismatch hf_folder_mismatch(const config::ModelSection& model, const std:
   const std::vector<hf_config::ConfigDifference> found = lasting(*there, *spec);
   if (found.empty()) return misfit_of_weights(folder, *spec);
   return {absl::StrCat("config.json says ", hf_config::text_of(found)), fitting_flavor(*there)};
+}
+
+WeightsMismatch tower_mismatch(const config::ModelSection& model, const std::string& folder) {
+  const auto spec = config::resolve_model(model);
+  const json config = read_json(folder + "/config.json");
+  if (!spec.ok() || !spec->vision || config.is_null()) return {};
+  const auto there = hf_config::read_vision(config);
+  if (!there.ok()) return {std::string(there.status().message()), ""};
+  const std::string found = hf_config::tower_differences(there->spec, *spec->vision);
+  return {found.empty() ? "" : absl::StrCat("config.json says ", found), ""};
 }
 
 WeightsMismatch step_mismatch(const config::ModelSection& model, const std::string& step_folder) {

@@ -40,6 +40,9 @@ struct WeightsMismatch {
 // Checks config.json next to Hugging Face weights, as ranks do, and the shape of their embedding.
 WeightsMismatch hf_folder_mismatch(const config::ModelSection& model, const std::string& folder);
 
+// Checks config.json next to the Hugging Face weights of a vision tower, as ranks do.
+WeightsMismatch tower_mismatch(const config::ModelSection& model, const std::string& folder);
+
 // Checks the manifest of a step that Titan saved.
 WeightsMismatch step_mismatch(const config::ModelSection& model, const std::string& step_folder);
 

@@ -83,6 +83,7 @@ class Checker {
     }
     if (config_.checkpoint.enable) {
       check_initial_load();
+      check_initial_tower();
       check_own_steps();
       check_load_step();
     }
@@ -283,12 +284,26 @@ class Checker {
     refuse_misfit(key, path, step_mismatch(config_.model, path));
   }
 
-  void check_hf_weights(const std::string& key, const std::string& folder) {
+  void check_initial_tower() {
+    const std::string key = "checkpoint.initial_load_vision_path";
+    const std::string path = config_.checkpoint.initial_load_vision_path.value_or("");
+    if (path.empty() || s3::is_location(path)) return;  // The ranks check it, with their credentials.
     std::error_code error;
-    const std::string path = hf_config::weights_folder(storage::posix_files(), folder);
+    if (!fs::is_directory(path, error)) return missing(key, path, "no such folder");
+    if (!has_weights(path)) return bad(key, path, "the folder holds no *.safetensors", kGetWeights);
+    if (newest_own_step().empty()) refuse_misfit(key, path, tower_mismatch(config_.model, path));
+  }
+
+  static bool has_weights(const std::string& folder) {
+    std::error_code error;
     const auto is_weights = [](const auto& entry) { return entry.path().extension() == ".safetensors"; };
-    const fs::directory_iterator entries(path, error);
-    if (std::none_of(begin(entries), end(entries), is_weights)) {
+    const fs::directory_iterator entries(folder, error);
+    return std::any_of(begin(entries), end(entries), is_weights);
+  }
+
+  void check_hf_weights(const std::string& key, const std::string& folder) {
+    const std::string path = hf_config::weights_folder(storage::posix_files(), folder);
+    if (!has_weights(path)) {
       return bad(key, path, "the folder holds no *.safetensors, which checkpoint.initial_load_in_hf requires",
                  kGetWeights);
     }

@@ -58,6 +58,15 @@ def _hf_weights(folder, config, *extra):
     return _initial(folder / "hf", "--checkpoint.initial_load_in_hf", *extra)
 
 
+def _tower(folder, config=None):
+    """A vision-language job whose tower comes from `folder`."""
+    if config:
+        (_write(folder / "config.json", json.dumps(config)) / "model.safetensors").write_text("")
+    return ["--model.name", "vlm", "--model.flavor", "debugmodel", "--training.dataset", "cc12m", "--validation.no_enable", "--checkpoint.enable",
+            "--checkpoint.initial_load_vision_path", folder]
+
+
+SIGLIP = {"model_type": "siglip2_vision_model", "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4}
 LLAMA = {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 16, "intermediate_size": 768,
          "vocab_size": 2048, "rms_norm_eps": 1e-6, "rope_theta": 1e4, "rope_scaling": None}
 
@@ -207,6 +216,11 @@ CASES = [
     ("initial weights missing", lambda f: _initial(f / "step-7"), "checkpoint.initial_load_path", ["no such folder"]),
     ("initial weights are a folder of steps", _checkpoint_folder, "checkpoint.initial_load_path", ["no manifest.json", "step-40"]),
     ("initial checkpoint damaged", _damaged_manifest, "checkpoint.initial_load_path", ["not JSON", "damaged"]),
+    ("vision tower missing", lambda f: _tower(f / "siglip"), "checkpoint.initial_load_vision_path", ["no such folder"]),
+    ("vision tower without weights", lambda f: _tower(_write(f / "siglip/pytorch_model.bin", "x")), "checkpoint.initial_load_vision_path",
+     ["no *.safetensors"]),
+    ("vision tower of other numbers", lambda f: _tower(f / "siglip", SIGLIP), "checkpoint.initial_load_vision_path",
+     ["config.json says num_attention_heads 4, need 2"]),
     ("initial weights are not safetensors", lambda f: _initial(_write(f / "hf/pytorch_model.bin", "x"), "--checkpoint.initial_load_in_hf"),
      "checkpoint.initial_load_path", ["no *.safetensors"]),
     ("initial weights of another size", lambda f: _hf_weights(f, {**LLAMA, "num_hidden_layers": 2}), "checkpoint.initial_load_path",

@@ -60,6 +60,7 @@ void check_object_store(Checker& check) {
   dataset("validation.dataset_path", config.validation.dataset_path, config.validation.dataloader.format);
   place("checkpoint.folder", c.folder);
   if (c.initial_load_path) place("checkpoint.initial_load_path", *c.initial_load_path);
+  if (c.initial_load_vision_path) place("checkpoint.initial_load_vision_path", *c.initial_load_vision_path);
 }
 
 }  // namespace
@@ -101,6 +102,8 @@ void check_checkpoint(Checker& check) {
   constexpr char kTurnOn[] = "set checkpoint.enable = true";
   if (c.initial_load_path) check.fail("checkpoint.initial_load_path", *c.initial_load_path, kOff, kTurnOn);
   if (c.initial_load_in_hf) check.fail("checkpoint.initial_load_in_hf", true, kOff, kTurnOn);
+  if (c.initial_load_vision_path)
+    check.fail("checkpoint.initial_load_vision_path", *c.initial_load_vision_path, kOff, kTurnOn);
   if (c.load_step >= 0) check.fail("checkpoint.load_step", c.load_step, kOff, kTurnOn);
   if (c.create_seed_checkpoint) check.fail("checkpoint.create_seed_checkpoint", true, kOff, kTurnOn);
 }

@@ -311,6 +311,10 @@ std::vector<Field> fields_of(CheckpointSection& c) {
       Field(
           "initial_load_in_hf_quantized", c.initial_load_in_hf_quantized,
           "The Hugging Face weights are quantized (fp8, MXFP4): a warning when they are not; they are read either way"),
+      Field("initial_load_vision_path", c.initial_load_vision_path,
+            "vlm: folder of Hugging Face weights of SigLIP 2, whose vision tower the job starts with when it has no "
+            "checkpoint yet; the language model's weights are those of initial_load_path, or random")
+          .is_path(),
       Field("last_save_model_only", c.last_save_model_only, "The last checkpoint holds only the model"),
       Field("last_save_in_hf", c.last_save_in_hf, "The last checkpoint is written as Hugging Face safetensors"),
       Field("export_dtype", c.export_dtype, "Type of the weights in a model-only last checkpoint")

@@ -114,6 +114,9 @@ std::vector<Field> fields_of(DataSection& c) {
             "Samples among which some are chosen that fill a row together; 0: one sample a row")
           .in("samples")
           .between(0, 1 << 20),
+      Field("balance_images", c.balance_images,
+            "Deal the rows of a step to the data-parallel ranks so that the work on their images is about equal; each "
+            "rank then reads the beginnings of all ranks' samples"),
   };
 }
 

@@ -251,6 +251,11 @@ void check_tower(Checker& check) {
 // Refuses features of language models that a model with a vision tower does not have.
 void refuse_for_vlm(Checker& check) {
   const JobConfig& config = check.config();
+  const absl::StatusOr<models::ModelSpec> spec = models::find(config.model.name, config.model.flavor);
+  if (config.checkpoint.initial_load_vision_path && spec.ok() && !spec->vision) {
+    check.fail("checkpoint.initial_load_vision_path", *config.checkpoint.initial_load_vision_path,
+               absl::StrCat("holds a tower of SigLIP 2, which ", config.model.name, " does not have"), kLeaveOut);
+  }
   if (!config.model.converters.empty()) {
     check.fail("model.converters", absl::StrJoin(config.model.converters, ", "), "not supported yet for vlm",
                "leave them out");

@@ -182,6 +182,7 @@ struct DataSection {
   std::int64_t patch_size = 16;
   std::int64_t spatial_merge_size = 1;
   std::int64_t packing_buffer_size = 0;  // 0: samples are not packed.
+  bool balance_images = false;
 };
 
 struct ParallelismSection {
@@ -219,6 +220,7 @@ struct CheckpointSection {
   bool initial_load_model_only = true;
   bool initial_load_in_hf = false;
   bool initial_load_in_hf_quantized = false;
+  std::optional<std::string> initial_load_vision_path;
   bool last_save_model_only = true;
   bool last_save_in_hf = false;
   std::string export_dtype = "float32";

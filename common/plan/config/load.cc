@@ -194,6 +194,7 @@ void visit_paths(JobConfig& config, const std::function<void(const std::string& 
     optional("validation.dataloader.sources", source.dataset_path);
   }
   optional("checkpoint.initial_load_path", config.checkpoint.initial_load_path);
+  optional("checkpoint.initial_load_vision_path", config.checkpoint.initial_load_vision_path);
   required("parallelism.pipeline_parallel_schedule_csv", config.parallelism.pipeline_parallel_schedule_csv);
   required("experimental.custom_import", config.experimental.custom_import);
   if (kind_of(config.model) != ModelKind::kTextToImage) return;

@@ -60,6 +60,7 @@ std::vector<KeyOfKinds> make_keys() {
       {"validation.all_timesteps", flux},
       {"inference.", flux},
       {"data.", vlm},
+      {"checkpoint.initial_load_vision_path", vlm},
       {"training.dataloader.max_bad_samples", images},
       {"training.dataloader.image_key", images},
       {"training.dataloader.caption_key", images},

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
 #include "common/plan/hf_config/keys.h"
 
@@ -64,6 +65,22 @@ absl::StatusOr<HfVision> read_vision(const json& config) {
   // Siglip2Config fixes the class of its tower.
   const bool implied = config.value("model_type", json()) == "siglip2";
   return read_tower(*inner, "vision_config.", implied ? kTower : "");
+}
+
+std::string tower_differences(const VisionSpec& file, const VisionSpec& need) {
+  std::vector<std::string> found;
+  const auto compare = [&](const char* key, auto there, auto here) {
+    if (there != here) found.push_back(absl::StrCat(key, " ", there, ", need ", here));
+  };
+  compare("hidden_size", file.dim, need.dim);
+  compare("intermediate_size", file.ffn_hidden, need.ffn_hidden);
+  compare("num_hidden_layers", file.n_layers, need.n_layers);
+  compare("num_attention_heads", file.n_heads, need.n_heads);
+  compare("num_channels", file.channels, need.channels);
+  compare("patch_size", file.patch_size, need.patch_size);
+  compare("num_patches", file.position_side * file.position_side, need.position_side * need.position_side);
+  compare("layer_norm_eps", file.norm_eps, need.norm_eps);
+  return absl::StrJoin(found, "; ");
 }
 
 }  // namespace titan::hf_config

@@ -20,4 +20,7 @@ struct HfVision {
 // another kind of tower, another activation, or numbers that do not fit together.
 absl::StatusOr<HfVision> read_vision(const nlohmann::json& config);
 
+// Returns the numbers in which the file's tower differs from another one: "hidden_size 768, need 64". Empty: in none.
+std::string tower_differences(const models::VisionSpec& file, const models::VisionSpec& need);
+
 }  // namespace titan::hf_config

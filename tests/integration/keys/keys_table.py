@@ -159,6 +159,7 @@ SITUATIONS = {
     "a job of adapters": {"plain": True, **ADAPTERS},
     "Flux": FLUX,
     "Flux's damaged pictures": {**FLUX, "training.steps": 8},
+    "Flux's pictures with masks and titles": {**FLUX, "training.dataset_path": "{masks}"},
     "Flux's validation": FLUX_VALIDATES,
     "Flux's pictures during validation": FLUX_PAINTS,
     "Flux's guided pictures": {**FLUX_PAINTS, "validation.enable_classifier_free_guidance": True},
@@ -279,6 +280,7 @@ ROWS = [
     ("training.dataloader.packing_window", 2, "loss", "packed documents"),
     *each("training.dataloader.format", ["webdataset", "image_folder", "parquet_images", "encodings"], "refused", "a job", "holds images"),
     ("training.dataloader.max_bad_samples", 0, "facts", "Flux's damaged pictures"),
+    *keys("training.dataloader", {"image_key": "mask.png", "caption_key": "title"}, "loss", "Flux's pictures with masks and titles"),
     *keys("training.dataloader", {"max_bad_samples": -1, "image_key": "png", "caption_key": "text", "decode_threads": 4}, "warned",
           "a job", OFF),
     *keys("training", {"classifier_free_guidance_prob": 0.447, "img_size": 16}, "loss", "Flux"),
@@ -291,8 +293,8 @@ ROWS = [
                       "max_t5_encoding_len": 512, "t5_weights": "int8", "shard_t5": False}, "warned", "a job", OFF),
     *each("encoder.dtype", ["float32", "bfloat16"], "warned", "a job", OFF),
 
-    *keys("data", {"max_images_per_batch": 64, "max_patches_per_image": 1024, "patch_size": 14, "packing_buffer_size": 100},
-          "warned", "a job", OFF),
+    *keys("data", {"max_images_per_batch": 64, "max_patches_per_image": 1024, "patch_size": 14, "packing_buffer_size": 100,
+                   "balance_images": True}, "warned", "a job", OFF),
     ("data.spatial_merge_size", 2, "refused", "a job", "not supported yet"),
 
     ("parallelism.data_parallel_replicate_degree", 2, "traffic", "two ranks"),
@@ -334,6 +336,7 @@ ROWS = [
     ("checkpoint.initial_load_model_only", True, "rows", "from another job's checkpoint"),
     ("checkpoint.initial_load_in_hf", True, "loss", "Hugging Face weights in the assets"),
     ("checkpoint.initial_load_in_hf_quantized", True, "events", "from Hugging Face weights"),
+    ("checkpoint.initial_load_vision_path", "/siglip", "refused", "a job", OFF),
     ("checkpoint.last_save_model_only", False, "sizes", "checkpoints"),
     ("checkpoint.last_save_in_hf", True, "files", "checkpoints"),
     *each("checkpoint.export_dtype", ["bfloat16", "float16"], "sizes", "checkpoints"),
@@ -471,6 +474,8 @@ ELSEWHERE = [
     ("resources.pin_cpus", "TheKeyDecides", "tests/worker/rank/runtime/pinning_test.cc"),
     *[(f"comm.{key}", "CommunicatorsKnowTheirLimits", "tests/worker/rank/runtime/simulated_nccl_test.cc") for key in ("max_ctas", "message_max_ctas")],
     ("comm.shared_memory", "test_ranks_share_memory_or_not_with_the_same_numbers", "tests/worker/rank/runtime/titan_rank_test.py"),
+    ("checkpoint.initial_load_vision_path", "test_the_tower_has_weights_of_its_own", "tests/worker/rank/model/vlm/vlm_training_test.py"),
+    ("data.balance_images", "test_images_are_balanced_over_ranks", "tests/worker/rank/model/vlm/vlm_training_test.py"),
     ("checkpoint.last_save_retry_seconds", "RetriesEndAtTheirTimeLimit", "tests/worker/rank/checkpoint/checkpoint_test.cc"),
     *[(f"checkpoint.{key}", "test_killed_training_resumes_bit_for_bit", "tests/worker/rank/checkpoint/s3_training_test.py")
       for key in ("folder", "initial_load_path")],

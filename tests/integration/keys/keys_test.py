@@ -133,6 +133,8 @@ class Runs:
         """Writes pictures and encoders without weights, and others with other numbers."""
         self.places["pictures"] = self.scratch / "pictures"
         write_archive(self.places["pictures"] / "part.tar")
+        self.places["masks"] = self.scratch / "masks"
+        write_archive(self.places["masks"] / "part.tar", masks=True)
         others = {"other_t5": {**T5, "d_ff": 24}, "other_clip": {**CLIP, "intermediate_size": 32},
                   "other_autoencoder": {**AUTOENCODER, "layers_per_block": 2}}
         write_encoders(self.scratch, **others)

@@ -4,10 +4,13 @@
 #include <future>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
 #include "common/base/text/quantities.h"
+#include "common/io/s3/object_files.h"
 #include "common/io/storage/fence.h"
 #include "common/plan/config/parallelism.h"
 #include "common/plan/models/sizes.h"
+#include "worker/rank/model/vision/load_tower.h"
 #include "worker/rank/runtime/failure/failure.h"
 #include "worker/rank/runtime/step/frozen_base.h"
 #include "worker/rank/runtime/step/optimizer_setup.h"
@@ -109,13 +112,27 @@ void settle_base(const RankContext& context, const WeightsRead& read, Built& bui
   if (saved != read.job.train_state.end()) check(check_base(*saved, loaded.base), kExitUserError, "LORA_BASE");
 }
 
+// Reads the vision tower of a new job from its separate folder.
+void load_vision_tower(const RankContext& context, const LoadResult& read, Built& built) {
+  const std::optional<std::string>& path = context.config.checkpoint.initial_load_vision_path;
+  if (!path || !built.spec.vision || read.source == checkpoint::Source::kCheckpoint) return;
+  const auto notes = model::load_tower(s3::all_files(), *path, *built.spec.vision, built.slices);
+  check(annotate(notes.status(), "checkpoint.initial_load_vision_path"), kExitUserError, "CHECKPOINT");
+  if (context.rank != 0) return;
+  log_line(absl::StrCat("The vision tower has the weights of ", *path));
+  for (const std::string& note : *notes) context.reporter->warning(note);
+}
+
 // The job's own checkpoints take precedence, which may surprise a user who names other weights. A later attempt of a
 // job is expected to resume.
 void warn_unused_initial_load(const RankContext& context, const LoadResult& read) {
   const config::CheckpointSection& keys = context.config.checkpoint;
   if (context.rank != 0 || read.source != checkpoint::Source::kCheckpoint) return;
-  if (keys.load_step >= 0 || (!keys.initial_load_in_hf && !keys.initial_load_path)) return;
-  const char* const key = keys.initial_load_in_hf ? "checkpoint.initial_load_in_hf" : "checkpoint.initial_load_path";
+  const bool weights = keys.initial_load_in_hf || keys.initial_load_path;
+  if (keys.load_step >= 0 || (!weights && !keys.initial_load_vision_path)) return;
+  const char* const key = keys.initial_load_in_hf  ? "checkpoint.initial_load_in_hf"
+                          : keys.initial_load_path ? "checkpoint.initial_load_path"
+                                                   : "checkpoint.initial_load_vision_path";
   const std::string text = absl::StrCat(key, " is not used: training resumes from ", read.path,
                                         "; to start from other weights, use another job.dump_folder");
   if (context.attempt > 1) return log_line(text);
@@ -170,6 +187,7 @@ LoadedState load(RankContext& context, Built& built, checkpoint::Checkpointer* c
   }
   check_read(read.status);
   if (!built.adapters && !read.job.model_loaded) draw(context, loaded, *built.model, ShardedModel::Which::kAll);
+  load_vision_tower(context, read.job, built);
   restore_state(context, read.job, *built.optimizer, loaded);
   if (built.adapters) {
     settle_base(context, read, built, loaded);

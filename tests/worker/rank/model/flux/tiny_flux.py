@@ -24,8 +24,9 @@ def add(archive, name, data):
     archive.addfile(member, io.BytesIO(data))
 
 
-def write_archive(path, samples=24, size_of=lambda i: (16, 40) if i == 3 else (40 + i, 36), damaged=(9,)):
-    """Writes pictures of random noise. By default one of them is too small for 32 pixels, and one is damaged."""
+def write_archive(path, samples=24, size_of=lambda i: (16, 40) if i == 3 else (40 + i, 36), damaged=(9,), masks=False):
+    """Writes pictures of random noise. By default one of them is too small for 32 pixels, and one is damaged. `masks`: each sample
+    also has a second picture, in 000000.mask.png, and a second text, in 000000.title."""
     path.parent.mkdir(exist_ok=True)
     with tarfile.open(path, "w") as archive:
         for i in range(samples):
@@ -34,6 +35,11 @@ def write_archive(path, samples=24, size_of=lambda i: (16, 40) if i == 3 else (4
             data = file.getvalue()
             add(archive, f"{i:06d}.png", data[:100] if i in damaged else data)
             add(archive, f"{i:06d}.txt", f"picture number {i}".encode())
+            if masks:
+                file = io.BytesIO()
+                Image.new("L", (40, 40), i).save(file, "PNG")
+                add(archive, f"{i:06d}.mask.png", file.getvalue())
+                add(archive, f"{i:06d}.title", f"a title of {i}".encode())
 
 
 def write_encoders(folder, **more):

@@ -39,12 +39,12 @@ def text(number):
     return " ".join(WORDS[(number * 7 + i * i) % len(WORDS)] for i in range(4 + number * 5 % 9))
 
 
-def write_archive(path, samples, bad=()):
+def write_archive(path, samples, bad=(), size_of=lambda i: (12 + i * 5 % 17, 12 + i * 3 % 11)):
     """Writes pictures of different shapes with captions. Those in `bad` are damaged."""
     path.parent.mkdir(exist_ok=True)
     with tarfile.open(path, "w") as archive:
         for i in range(samples):
-            data = png(12 + i * 5 % 17, 12 + i * 3 % 11, i)
+            data = png(*size_of(i), i)
             for name, content in ((f"{i:06d}.png", data[:60] if i in bad else data), (f"{i:06d}.txt", text(i).encode())):
                 member = tarfile.TarInfo(name)
                 member.size = len(content)

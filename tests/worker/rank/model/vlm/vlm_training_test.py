@@ -106,6 +106,85 @@ class VlmTrainingTest(unittest.TestCase):
         loaded, _ = self.train("loaded", 1, ["--checkpoint.initial_load_in_hf", "--checkpoint.initial_load_path", str(folder)], **texts)
         self.assertLess(loaded[1], curve[4])
 
+    def test_images_are_balanced_over_ranks(self):
+        """The rows of a step are dealt to other ranks, and the losses stay. Row 9, whose picture is damaged, is the costliest of its
+        step, so that the first rank gets it and not the second."""
+        size_of = lambda i: (24, 16) if i % 4 == 1 else (4 + i % 5, 4)  # noqa: E731
+        write_archive(self.folder / "skewed/shard-000.tar", 20, bad=[9], size_of=size_of)
+        skewed = {"training.dataset_path": self.folder / "skewed", "training.local_batch_size": 1, "training.global_batch_size": 8}
+        one, _ = self.train("skewed-one", 1, ["--checkpoint.no_enable"], **skewed)
+        reader = {}
+        for name, flags in (("plain", []), ("balanced", ["--data.balance_images"])):
+            split, ranks = self.train(f"skewed-{name}", 2, ["--checkpoint.interval", "2", *flags], **skewed)
+            self.assert_equal(split, one, name)
+            reader[name] = ["000009" in output for output in ranks.outputs]
+        self.assertEqual(reader, {"plain": [False, True], "balanced": [True, False]})
+        shutil.rmtree(self.folder / "skewed-balanced/checkpoint/step-4")
+        resumed, _ = self.train("skewed-balanced", 2, ["--checkpoint.interval", "2", "--data.balance_images"], **skewed)
+        self.assertEqual(resumed, split, "bit for bit")
+
+    def test_bad_samples_are_counted_over_ranks(self):
+        """Rank 0 reads samples 0, 1, 4, 5, ..., and rank 1 the others. Neither has three bad ones, but all have."""
+        write_archive(self.folder / "bad/shard-000.tar", 24, bad=[1, 2, 5])
+        keys = {"training.dataset_path": self.folder / "bad", "training.dataloader.max_bad_samples": 2}
+        ranks = self.start("too-many", 2, ["--checkpoint.no_enable"], **keys)
+        self.assertEqual(ranks.wait(), [11, 11], "\n".join(ranks.outputs))
+        for output in ranks.outputs:
+            self.assertIn("3 unusable samples of all ranks in the pass, more than dataloader.max_bad_samples = 2", output)
+        keys["training.dataloader.max_bad_samples"] = -1
+        _, ranks = self.train("any-number", 2, ["--checkpoint.no_enable"], **keys)
+        for rank, named in enumerate((["000001", "000005"], ["000002"])):
+            for number in ("000001", "000002", "000005"):
+                self.assertEqual(number in ranks.outputs[rank], number in named, (rank, number))
+        last = json.loads((self.folder / "any-number/metrics.jsonl").read_text().splitlines()[-1])
+        self.assertEqual(last["data/bad_samples"], 3)
+        for figure in ("rows_per_second", "waited(%)", "busy_threads", "rows_ready"):
+            self.assertIn(f"data/{figure}", last)
+
+    def test_the_tower_has_weights_of_its_own(self):
+        """The tower's weights are those of a folder, and all others are drawn."""
+        texts = {"training.dataset": "obelics", "training.dataset_path": self.folder / "texts", "training.steps": 1,
+                 "optimizer.lr": 1e-30}  # fmt: skip
+        last = ["--checkpoint.last_save_in_hf", "--checkpoint.last_save_model_only"]
+
+        def weights_of(name, world, extra=(), **changes):
+            self.train(name, world, [*last, *extra], **texts | changes)
+            return {key: value for path in (self.folder / name / "checkpoint/step-1").glob("*.safetensors")
+                    for key, value in load_file(path).items()}  # fmt: skip
+
+        of_folder, drawn = weights_of("tower", 1), weights_of("drawn", 1, **{"debug.seed": 7})
+        released = self.folder / "siglip"  # As released: with the text's tower, and without a projector.
+        released.mkdir()
+        towers = {key: value for key, value in of_folder.items() if key.startswith("vision_model.")}
+        others = {"text_model.head.bias": towers["vision_model.post_layernorm.bias"].clone(), "logit_scale": towers["vision_model.post_layernorm.bias"][:1].clone()}
+        save_file(towers | others, released / "model.safetensors")
+        config = json.loads((self.folder / "tower/checkpoint/step-1/config.json").read_text())["vision_config"]
+        (released / "config.json").write_text(json.dumps({"model_type": "siglip2", "vision_config": config}))
+        path = ["--checkpoint.initial_load_vision_path", str(released)]
+        loaded = weights_of("with-tower", 2, path, **{"debug.seed": 7})
+        self.assertEqual(loaded.keys(), drawn.keys())
+        for key, value in loaded.items():
+            same = (of_folder if key.startswith("vision_model.") else drawn)[key]
+            self.assertTrue(value.equal(same), key)
+        self.assertFalse(loaded["model.embed_tokens.weight"].equal(of_folder["model.embed_tokens.weight"]))
+        self.assertFalse(loaded["vision_model.embeddings.position_embedding.weight"].equal(
+            drawn["vision_model.embeddings.position_embedding.weight"]))  # fmt: skip
+
+        missing = "vision_model.encoder.layers.0.mlp.fc1.weight"
+        for name, tensors, settings, message in (
+            ("lacks", {key: value for key, value in towers.items() if key != missing}, config, missing),
+            ("deeper", towers | {missing.replace(".0.", ".9."): towers[missing].clone()}, config, "layers.9.mlp.fc1.weight"),
+            ("other", towers, config | {"num_attention_heads": 1}, "config.json says num_attention_heads 1, need 2"),
+        ):
+            folder = self.folder / f"siglip-{name}"
+            folder.mkdir()
+            save_file(tensors, folder / "model.safetensors")
+            (folder / "config.json").write_text(json.dumps(settings))
+            ranks = self.start(f"tower-{name}", 1, ["--checkpoint.initial_load_vision_path", str(folder)], **texts)
+            self.assertEqual(ranks.wait(), [11], "\n".join(ranks.outputs))
+            self.assertIn("checkpoint.initial_load_vision_path: ", ranks.outputs[0])
+            self.assertIn(message, ranks.outputs[0])
+
     def test_failures_are_named(self):
         write_tokenizer(self.folder / "plain", special=[BOS, EOS, *IMAGE[:3]])
         for name, changes, message in (
