@@ -23,6 +23,9 @@ struct ImageDeal {
   at::Tensor rows;
 };
 
+// Returns the FLOPs with which the tower trains on an image.
+int64_t work_of_image(const models::PatchGrid& grid, const models::VisionSpec& vision);
+
 // Deals the images so that all ranks have about the same work (data::balance_images). `grids`, int64 [B, images, 2] and
 // `patches`, fp32 [B, most patches of a row, patch_values], are those of a batch (inputs.h).
 ImageDeal deal_images(const at::Tensor& grids, const at::Tensor& patches, const ImageAdapter& adapter, int rank,
