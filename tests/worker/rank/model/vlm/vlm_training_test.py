@@ -179,7 +179,8 @@ class VlmTrainingTest(unittest.TestCase):
         released = self.folder / "siglip"  # As released: with the text's tower, and without a projector.
         released.mkdir()
         towers = {key: value for key, value in of_folder.items() if key.startswith("vision_model.")}
-        others = {"text_model.head.bias": towers["vision_model.post_layernorm.bias"].clone(), "logit_scale": towers["vision_model.post_layernorm.bias"][:1].clone()}
+        some = towers["vision_model.post_layernorm.bias"]
+        others = {"text_model.head.bias": some.clone(), "logit_scale": some[:1].clone()}
         save_file(towers | others, released / "model.safetensors")
         config = json.loads((self.folder / "tower/checkpoint/step-1/config.json").read_text())["vision_config"]
         (released / "config.json").write_text(json.dumps({"model_type": "siglip2", "vision_config": config}))
