@@ -18,8 +18,8 @@
 namespace titan::checkpoint::gguf {
 
 struct Export {
-  Type type = Type::kF32;  // Of matrices. Norms, biases, sinks and routers stay in float32.
-  std::string name;        // Of the model, for people.
+  Type type = Type::kF32;  // Type of matrices. Norms, biases, sinks and routers stay in float32.
+  std::string name;        // The model's, for people.
   HfAssets assets;         // The tokenizer's folder.
   std::string split;       // See add_tokenizer().
   Overflow overflow = Overflow::kRefuse;

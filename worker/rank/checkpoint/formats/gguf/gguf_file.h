@@ -38,8 +38,8 @@ class Metadata {
  public:
   void add(std::string_view key, std::string_view text);
   void add_flag(std::string_view key, bool value);
-  void add_count(std::string_view key, int64_t value);  // As uint32.
-  void add_real(std::string_view key, double value);    // As float32.
+  void add_count(std::string_view key, int64_t value);  // Stored as uint32.
+  void add_real(std::string_view key, double value);    // Stored as float32.
   void add_list(std::string_view key, const std::vector<std::string>& values);
   void add_list(std::string_view key, const std::vector<int32_t>& values);
   void add_list(std::string_view key, const std::vector<float>& values);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a GGUF file says about its model, for llama.cpp: sizes, positions, experts, and the tokenizer.
+// Adds to a GGUF file what llama.cpp needs to know about the model: sizes, positions, experts, and the tokenizer.
 
 #include <string>
 #include <vector>

@@ -23,13 +23,13 @@ enum class Part {
   kEvenRows,  // [E, 2F, ...]: rows 0, 2, ... of dim 1, the gates.
   kOddRows,
   kKeyHeads,    // [heads * (keys + values), rank]: each head's rows for keys, transposed: [heads, rank, keys].
-  kValueHeads,  // Of the same parameter: [heads, values, rank].
+  kValueHeads,  // [heads, values, rank], from the same parameter.
 };
 
 // A tensor of the file, and where its values come from.
 struct Source {
   std::string name;
-  std::string fqn;  // Of the parameter or buffer.
+  std::string fqn;  // The parameter's or buffer's name.
   Part part = Part::kWhole;
   std::vector<int64_t> shape;
   int64_t rows_per_index = 1;  // Rows of the parameter's dim 0 in one index of this tensor's dim 0.
