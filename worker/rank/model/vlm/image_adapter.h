@@ -15,6 +15,7 @@
 #include "common/plan/config/job_config.h"
 #include "common/plan/models/vision_spec.h"
 #include "worker/rank/data/images/image.h"
+#include "worker/rank/data/images/patches.h"
 #include "worker/rank/data/multimodal/samples.h"
 #include "worker/rank/data/tokenizer/image_text.h"
 #include "worker/rank/model/vision/images.h"
