@@ -1,5 +1,5 @@
 """Tests a tiny vision-language model on pictures with captions and on rows of several texts and pictures: the losses are equal on
-every mesh, a job resumes on another mesh with the same rows, packed or not, validation has the same loss everywhere, batches
+every mesh, a job resumes on other meshes with the same rows to the same place in the data, packed or not, validation has the same loss everywhere, batches
 without pictures train, and samples that cannot be used are skipped and named."""
 
 import json
@@ -21,6 +21,16 @@ DEGREE = "--parallelism.{}_parallel_degree"
 TENSOR, CONTEXT, PIPELINE = (DEGREE.format(axis) for axis in ("tensor", "context", "pipeline"))
 MESHES = {"fsdp": ["--activation_checkpoint.mode", "full"], "tp": [TENSOR, "2"], "cp": [CONTEXT, "2"], "pp": [PIPELINE, "2"],
           "ddp": ["--parallelism.data_parallel_replicate_degree", "2", "--parallelism.data_parallel_shard_degree", "1"]}  # fmt: skip
+HSDP = ["--parallelism.data_parallel_replicate_degree", "2"]  # On four ranks.
+
+
+def without(value, key):
+    """Returns a copy of JSON without the members of this name."""
+    if isinstance(value, list):
+        return [without(one, key) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: without(one, key) for name, one in value.items() if name != key}
 
 
 class VlmTrainingTest(unittest.TestCase):
@@ -55,6 +65,21 @@ class VlmTrainingTest(unittest.TestCase):
         lines = [json.loads(line) for line in (self.folder / name / "metrics.jsonl").read_text().splitlines()]
         return [line["validation_metrics/loss"] for line in lines if "validation_metrics/loss" in line]
 
+    def data_position(self, name, step):
+        """Returns the place in the data after a step, as a checkpoint has it, without the number of samples that were skipped."""
+        state = json.loads((self.folder / name / f"checkpoint/step-{step}/manifest.json").read_text())["train_state"]
+        return without(state["dataloader"]["cursor"], "bad_samples")
+
+    def assert_resumes(self, name, meshes, losses_before, **changes):
+        """Tests that the job goes on from step 2 on other meshes, with the same losses and to the same place in the data."""
+        position = self.data_position(name, 4)
+        for world, mesh in meshes:
+            shutil.rmtree(self.folder / name / "checkpoint/step-4")
+            own = changes | {"training.local_batch_size": 1} if world == 4 else changes
+            resumed, _ = self.train(name, world, ["--checkpoint.interval", "2", *mesh], **own)
+            self.assert_equal(resumed, losses_before, f"{name} resumed on {world} ranks {mesh}")
+            self.assertEqual(self.data_position(name, 4), position, f"{name} resumed on {world} ranks {mesh}")
+
     def assert_equal(self, ours, theirs, name):
         self.assertEqual(sorted(ours), sorted(theirs), name)
         for step, loss in theirs.items():
@@ -72,12 +97,12 @@ class VlmTrainingTest(unittest.TestCase):
         for name, mesh in MESHES.items():
             split, _ = self.train(name, 2, [*mesh, "--checkpoint.no_enable", *(validation if name in ("fsdp", "cp") else [])])
             self.assert_equal(split, one, name)
+        split, _ = self.train("hsdp", 4, [*HSDP, "--checkpoint.no_enable"], **{"training.local_batch_size": 1})
+        self.assert_equal(split, one, "hsdp")
         for name in ("fsdp", "cp"):
             for mine, theirs in zip(self.held_out(name), self.held_out("one"), strict=True):
                 self.assertAlmostEqual(mine, theirs, delta=1e-10)
-        shutil.rmtree(self.folder / "one/checkpoint/step-4")
-        resumed, _ = self.train("one", 2, ["--checkpoint.interval", "2", TENSOR, "2"])
-        self.assert_equal(resumed, one, "resumed")
+        self.assert_resumes("one", [(2, [TENSOR, "2"]), (4, HSDP)], one)
 
     def test_packed_rows_with_and_without_pictures(self):
         """Rows depend on all samples before. A rank's rows may have no picture, and a limit ends batches early."""
@@ -87,9 +112,7 @@ class VlmTrainingTest(unittest.TestCase):
         for name, mesh in {"tp": [TENSOR, "2"], "cp": [CONTEXT, "2"]}.items():  # Pictures are in all parts of a row.
             split, _ = self.train(f"packed-{name}", 2, [*mesh, "--checkpoint.no_enable"], **mixed)
             self.assert_equal(split, one, name)
-        shutil.rmtree(self.folder / "packed/checkpoint/step-4")
-        resumed, _ = self.train("packed", 2, ["--checkpoint.interval", "2"], **mixed)  # A rank may have rows without pictures.
-        self.assert_equal(resumed, one, "resumed")
+        self.assert_resumes("packed", [(2, [])], one, **mixed)  # A rank may have rows without pictures.
 
     def test_only_texts_and_weights_as_in_hugging_face(self):
         texts = {"training.dataset": "obelics", "training.dataset_path": self.folder / "texts"}
