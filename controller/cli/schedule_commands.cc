@@ -78,18 +78,17 @@ StageFigures stage_figures(const config::JobConfig& config, const models::ModelS
   StageFigures figures{.bytes = {}, .scale = {}, .explanation = explain(config)};
   const config::ActivationCheckpointSection& ac = config.activation_checkpoint;
   figures.recomputed = memory::recomputed_share(ac, spec.n_layers);
-  std::map<int, int> layers;  // Layers seen so far, by rank.
+  std::map<int, memory::LayerCounter> layers;  // By rank.
   std::size_t block = 0;
   for (std::size_t stage = 0; stage < plan.split.size(); ++stage) {
     std::int64_t bytes = 0;
     double work = 0;
-    int& layer = layers[plan.schedule.rank_of(static_cast<int>(stage))];
+    memory::LayerCounter& counter =
+        layers.try_emplace(plan.schedule.rank_of(static_cast<int>(stage)), spec).first->second;
     for (const std::string& name : plan.split[stage]) {
-      const bool first = block == 0, last = block + 1 == blocks.size();
+      const std::optional<memory::LayerPosition> layer = counter.next(block);
       bytes += blocks[block].input;
-      const auto index = static_cast<std::int64_t>(block) - 1;
-      bytes += first || last ? blocks[block].graph
-                             : memory::kept_bytes(blocks[block], ac, {.number = ++layer, .index = index});
+      bytes += layer ? memory::kept_bytes(blocks[block], ac, *layer) : blocks[block].graph;
       work += flops[name];
       ++block;
     }

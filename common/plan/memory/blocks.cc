@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
 #include "common/plan/config/trained_model.h"
 #include "common/plan/config/validate.h"
 #include "common/plan/memory/flux_blocks.h"
+#include "common/plan/memory/tower.h"
 
 namespace titan::memory {
 namespace {
@@ -65,6 +67,9 @@ int64_t attention_weights(const Sizes& s) {
   return out + q + m.dim * (m.kv_lora_rank + m.qk_rope_head_dim) +
          m.kv_lora_rank * s.heads * (m.qk_nope_head_dim + m.v_head_dim);
 }
+
+// Returns the bytes that an embedding keeps to put images in the places of tokens: a row's number and a flag for each.
+int64_t kept_places(int64_t tokens) { return tokens * (8 + 1); }
 
 class Layer {
  public:
@@ -204,6 +209,23 @@ BlockMemory embedding(const Sizes& s) {
   return block;
 }
 
+// Describes the embedding after a tower. It keeps, for each token, the row of the tower's results that takes its place
+// and whether there is one. Context ranks gather the results and sum their gradients.
+BlockMemory embedding(const Sizes& s, const TowerMemory& tower) {
+  BlockMemory block = embedding(s);
+  const int64_t tokens = s.own / s.e / s.spec.dim, row = tower.width * s.e;
+  const int64_t gathered = s.context > 1 ? tower.gathered_patches * row : 0;
+  block.input = tower.patches * row;
+  block.graph = kept_places(tokens);
+  // The embedded tokens, the chosen results, and the choice of both.
+  block.forward = block.first_pass = block.input + block.graph + gathered + std::max(3 * s.own, block.forward);
+  const int64_t weights = block.backward.front().weight_gradients, summed = tower.gathered_patches * row;
+  block.backward = {{block.graph + 2 * s.own + summed, 0},
+                    {block.graph + s.own + summed + (s.context > 1 ? block.input : 0), weights},
+                    {block.graph + s.own + block.backward.front().activations, weights}};
+  return block;
+}
+
 // Distinguishes three cases. Whole logits: a copy at full precision and its softmax. Logits split over the tensor
 // ranks: no second copy, since the gradient overwrites them, but wide copies of a few rows at a time. Logits in parts:
 // one part with its wide copy, the weight's gradient assembled from the parts, and the input's gradient at full
@@ -308,9 +330,27 @@ int64_t kept_bytes(const models::BlockActivations& layer, const config::Activati
   return by_whole_layers(ac) ? 0 : layer.by_operation;
 }
 
+std::optional<LayerPosition> LayerCounter::next(size_t block) {
+  const size_t entry = blocks_.entry();
+  if (block == 0 || block + 1 == entry || block + 1 == blocks_.names().size()) return std::nullopt;
+  LayerPosition position{.number = ++(block < entry ? entry_layers_ : layers_), .index = -1};
+  absl::string_view name = blocks_.names()[block];
+  if (absl::ConsumePrefix(&name, "layers.")) (void)absl::SimpleAtoi(name, &position.index);
+  return position;
+}
+
 std::vector<models::BlockActivations> block_activations(const config::JobConfig& config,
                                                         const models::ModelSpec& spec) {
-  return spec.flux ? flux_activations(config, *spec.flux) : models::block_activations(spec, activation_shape(config));
+  if (spec.flux) return flux_activations(config, *spec.flux);
+  const models::ActivationShape shape = activation_shape(config);
+  std::vector<models::BlockActivations> blocks = models::block_activations(spec, shape);
+  const std::optional<TowerMemory> tower = tower_memory(config, spec);
+  if (!tower) return blocks;
+  const int64_t tokens = shape.tokens / (shape.sequence_parallel ? shape.tensor_ranks : 1);
+  blocks.front().input = tower->patches * tower->width * shape.element_bytes;
+  blocks.front().graph = blocks.front().by_operation = kept_places(tokens);
+  blocks.insert(blocks.begin(), tower->kept.begin(), tower->kept.end());
+  return blocks;
 }
 
 std::vector<BlockMemory> block_memory(const config::JobConfig& config, const models::ModelSpec& spec,
@@ -319,7 +359,10 @@ std::vector<BlockMemory> block_memory(const config::JobConfig& config, const mod
   const Sizes sizes(config, spec, mesh);
   const std::vector<models::BlockActivations> kept = models::block_activations(spec, sizes.shape);
   const int64_t experts = spec.moe ? spec.moe->num_experts / mesh.size(Axis::kExpert) : 0;
-  std::vector<BlockMemory> blocks = {embedding(sizes)};
+  const std::optional<TowerMemory> tower = tower_memory(config, spec);
+  std::vector<BlockMemory> blocks;
+  if (tower) blocks = tower->blocks;
+  blocks.push_back(tower ? embedding(sizes, *tower) : embedding(sizes));
   for (int64_t layer = 0; layer < spec.n_layers; ++layer)
     blocks.push_back(Layer(sizes, kept[layer + 1], spec.layer_has_experts(layer), experts).describe());
   blocks.push_back(head(sizes, kept.back()));

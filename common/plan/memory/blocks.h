@@ -3,6 +3,7 @@
 // Estimates the memory of each block on a rank for one microbatch, by phase, in bytes. Does not need LibTorch.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "common/plan/mesh/mesh.h"
 #include "common/plan/models/activations.h"
 #include "common/plan/models/model_spec.h"
+#include "common/plan/models/sizes.h"
 
 namespace titan::memory {
 
@@ -25,7 +27,22 @@ std::vector<models::BlockActivations> block_activations(const config::JobConfig&
 // Position of a layer.
 struct LayerPosition {
   int number = 0;     // Number among the layers of its rank, from 1.
-  int64_t index = 0;  // Index in the model, from 0.
+  int64_t index = 0;  // N of "layers.N". -1: another layer, which activation_checkpoint.layers cannot list.
+};
+
+// Counts the layers of one rank, block by block in the model's order. As in the engine, every block but the first and
+// the last is a layer for recomputation, and those that make activations of the input, except the last of these, are
+// counted apart.
+class LayerCounter {
+ public:
+  explicit LayerCounter(const models::ModelSpec& spec) : blocks_(models::block_names(spec)) {}
+  // Returns the position of the rank's next block, which has this index among all blocks of the model. Nothing if it is
+  // not a layer.
+  std::optional<LayerPosition> next(size_t block);
+
+ private:
+  const pipeline::ModelBlocks blocks_;
+  int entry_layers_ = 0, layers_ = 0;
 };
 
 // Whether a layer's forward pass runs again in the backward pass, at least in part.
@@ -55,7 +72,8 @@ struct BlockMemory {
   std::vector<Moment> backward;
 };
 
-// Returns the memory of the engine's blocks, in order: for a decoder tok_embeddings, each layer and output.
+// Returns the memory of the engine's blocks, in order: for a decoder tok_embeddings, each layer and output, after those
+// of its vision tower if it has one.
 std::vector<BlockMemory> block_memory(const config::JobConfig& config, const models::ModelSpec& spec,
                                       const mesh::Mesh& mesh);
 

@@ -5,6 +5,7 @@
 #include "common/plan/memory/flux_rows.h"
 #include "common/plan/memory/rank_memory.h"
 #include "common/plan/memory/step_walk.h"
+#include "common/plan/memory/tower.h"
 #include "common/plan/models/sizes.h"
 
 namespace titan::memory {
@@ -19,7 +20,8 @@ Estimate peak_memory_at(const config::JobConfig& config, const models::ModelSpec
 
 std::optional<Estimate> peak_memory(const config::JobConfig& config) {
   const absl::StatusOr<models::ModelSpec> spec = config::resolve_model(config.model);
-  if (!spec.ok() || spec->vision) return std::nullopt;
+  if (!spec.ok()) return std::nullopt;
+  if (!tower_blocks(*spec).empty() && !tower_memory(config, *spec)) return std::nullopt;
   if (spec->flux && !job_encoders(config, *spec->flux).ok()) return std::nullopt;
   const absl::StatusOr<pipeline::PipelinePlan> plan =
       pipeline::plan(config::pipeline_options(config, models::block_names(*spec)));

@@ -36,12 +36,14 @@ struct Estimate {
 // checkpoints, data and validation; and the optimizer's temporaries except for a round of Muon's matrices. It assumes
 // evenly routed tokens, unless experts have capacity for all that can come, and attention that stores no scores.
 // It overestimates adapters with few targets, since it counts the inputs of the other layers as kept.
-// Flux's frozen encoders are counted, and the pictures that are encoded at the beginning of a step.
+// Flux's frozen encoders are counted, and the pictures that are encoded at the beginning of a step. A vision tower is
+// counted with as many and as large images as data.max_images_per_batch and data.max_patches_per_image allow.
 // The two passes of an overlapped pair (DualPipeV) are counted one after the other, as in a dry run.
 // tests/worker/rank/runtime/memory_estimate_test.cc compares it with dry runs and states how far it may be off.
 //
 // `config` must be valid and resolved. Returns nothing when it cannot estimate: for a model of a library
-// (experimental.custom_import), a schedule in a file, or widths of text encoders that no released encoder has.
+// (experimental.custom_import) or with a vision tower that has no estimate, a schedule in a file, or widths of text
+// encoders that no released encoder has.
 std::optional<Estimate> peak_memory(const config::JobConfig& config);
 
 // Estimates the rank at index `place` of the pipeline; `plan` must have steps and a split.

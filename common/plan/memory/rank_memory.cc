@@ -7,12 +7,15 @@
 #include "common/plan/config/trained_model.h"
 #include "common/plan/config/validate.h"
 #include "common/plan/memory/flux_rows.h"
+#include "common/plan/memory/tower.h"
 
 namespace titan::memory {
 namespace {
 
 using mesh::Axis;
 using mesh::Reshard;
+
+constexpr int64_t kInteger = 8;  // Bytes.
 
 int64_t bytes_of(const std::string& type) { return type == "float64" ? 8 : type == "float32" ? 4 : 2; }
 
@@ -80,7 +83,7 @@ std::map<std::string, size_t> places_of(const pipeline::PipelinePlan& plan) {
   return places;
 }
 
-// Adds tokens, labels and RoPE tables; or images, captions and their frozen encoders.
+// Adds tokens, labels and RoPE tables, and the images among the tokens; or images, captions and their frozen encoders.
 void add_rows(RankMemory& rank, const models::ModelSpec& spec, const mesh::Mesh& mesh) {
   const config::JobConfig& config = rank.config;
   if (spec.flux) {
@@ -97,8 +100,11 @@ void add_rows(RankMemory& rank, const models::ModelSpec& spec, const mesh::Mesh&
   const int64_t wide = rank.bytes.compute == 8 ? 8 : 4;
   rank.now.buffers += config.training.seq_len * wide *
                       (spec.attention == models::Attention::kLatent ? spec.qk_rope_head_dim : spec.head_dim);
-  rank.now.activations +=
-      rows * config.training.seq_len / config.parallelism.context_parallel_degree * 2 * 8;  // Tokens and labels.
+  const int64_t tokens = rows * config.training.seq_len / config.parallelism.context_parallel_degree;
+  rank.now.activations += 2 * tokens * kInteger;  // Tokens and labels.
+  const std::optional<TowerMemory> tower = tower_memory(config, spec);
+  if (!tower) return;
+  rank.now.activations += rows / microbatch_rows(config) * tower->pixel_bytes + tokens * kInteger;  // And places.
 }
 
 void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline::PipelinePlan& plan,
@@ -119,21 +125,22 @@ void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline:
                          /*pipelined=*/plan.schedule.ranks > 1)
           .value_or(std::vector<Reshard>(count, Reshard::kAfterForward));
   size_t position = 0;
-  int layer = 0;
+  LayerCounter layers(spec);
+  const size_t first = tower_blocks(spec).size();  // Index of the embedding, or of what takes its place.
   ShardedUnit* embedding = nullptr;
   for (const int stage : plan.schedule.stages_of(place)) {
     for (const std::string& name : plan.split[stage]) {
       const Reshard keep = keeps[position++];
       const size_t index = places.at(name);
-      const bool first = index == 0, last = index + 1 == memory.size();
+      const bool embeds = index == first, last = index + 1 == memory.size();
       EstimatedBlock block{
           .memory = memory[index],
           .units = {},
           .kept = memory[index].graph,
           .recomputed = false,
-          .reads_weights = !first || spec.flux.has_value()};  // An embedding's gradient needs only tokens.
+          .reads_weights = !embeds || spec.flux.has_value()};  // An embedding's gradient needs only tokens.
       for (const Unit& unit : units.at(name)) block.units.push_back(add_unit(rank, unit, keep));
-      if (first) embedding = block.units.front();
+      if (embeds) embedding = block.units.front();
       if (adapters) block.trained = trained_share(block);
       if (last && spec.tied_embeddings) {
         if (embedding != nullptr) {
@@ -145,10 +152,9 @@ void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline:
           block.units.push_back(rank.shared);
         }
       }
-      if (!first && !last) {
-        const LayerPosition at{.number = ++layer, .index = static_cast<int64_t>(index) - 1};
-        block.kept = kept_bytes(kept[index], ac, at);
-        block.recomputed = is_recomputed(ac, at);
+      if (const auto layer = layers.next(index)) {
+        block.kept = kept_bytes(kept[index], ac, *layer);
+        block.recomputed = is_recomputed(ac, *layer);
       }
       rank.stages[stage].push_back(std::move(block));
     }

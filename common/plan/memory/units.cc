@@ -12,6 +12,7 @@
 #include "common/plan/config/trained_model.h"
 #include "common/plan/config/update_rules.h"
 #include "common/plan/memory/state_blocks.h"
+#include "common/plan/memory/tower.h"
 #include "common/plan/models/flux.h"
 #include "common/plan/models/sizes.h"
 
@@ -44,13 +45,16 @@ bool splits_columns(const std::string& name) {
 }
 bool splits_rows(const std::string& name) { return ends_with_any(name, {"wo.weight", ".w2.weight"}); }
 
-Part cut(const models::ModelSpec& spec, const models::ParameterSpec& tensor, const mesh::Mesh& mesh) {
+// `in_tower`: it belongs to a vision tower, which every tensor rank has as a whole.
+Part cut(const models::ModelSpec& spec, const models::ParameterSpec& tensor, const mesh::Mesh& mesh,
+         bool in_tower = false) {
   Part part{.shape = tensor.shape,
             .expert = tensor.role == models::ParameterRole::kExpert,
             .coded = has_8bit_states(tensor.shape)};
   const int64_t expert = mesh.size(Axis::kExpert);
   const int64_t tensor_ranks = part.expert && expert > 1 ? mesh.size(Axis::kExpertTensor) : mesh.size(Axis::kTensor);
   const std::string& name = tensor.fqn;
+  if (in_tower) return part;
   if (spec.flux) {
     if (const auto dim = models::flux_tensor_dim(name)) part.shape[*dim] /= tensor_ranks;
   } else if (part.expert) {
@@ -173,10 +177,12 @@ std::map<std::string, std::vector<Unit>> units_of_blocks(const config::JobConfig
                                                          const mesh::Mesh& mesh) {
   const std::optional<models::AdapterSpec> adapters = config::adapters_of(config);
   const std::set<std::string> muon = of_muon(spec, config.optimizer, adapters);
+  const std::set<std::string> tower = tower_blocks(spec);
   std::map<std::string, std::vector<Part>> parts;
   for (const models::ParameterSpec& tensor : models::parameters(spec)) {
-    std::vector<Part>& own = parts[models::block_of(spec, tensor.fqn)];
-    own.push_back(cut(spec, tensor, mesh));
+    const std::string block = models::block_of(spec, tensor.fqn);
+    std::vector<Part>& own = parts[block];
+    own.push_back(cut(spec, tensor, mesh, tower.contains(block)));
     own.back().muon = muon.contains(tensor.fqn);
     own.back().float8 = mesh.size(Axis::kFsdp) > 1 && config::gathered_as_float8(config, tensor.fqn, tensor.shape);
     if (!adapters) continue;

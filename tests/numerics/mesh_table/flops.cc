@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "tests/numerics/mesh_table/language.h"
+#include "worker/rank/data/loader/batch.h"
 #include "worker/rank/parallel/context_load_balance.h"
 
 namespace titan::testing {
@@ -135,7 +136,7 @@ int64_t language_product_flops(const RankShare& share) {
     sum += (2 * passes + 4) * share.microbatches * tokens * part.numel();
   };
   for (const std::string& name : share.blocks()) {
-    if (name == "tok_embeddings") continue;
+    if (name == "tok_embeddings" || share.is_tower(name)) continue;
     if (name == "output") {
       for (const Part& part : share.parts_of(share.spec.tied_embeddings ? "tok_embeddings" : "output")) {
         if (part.is_matrix()) add(part, share.tokens, 1);
@@ -160,7 +161,8 @@ int64_t language_product_flops(const RankShare& share) {
 // Forward: the scores and their product with the values. Backward: the scores again, and the gradients of queries,
 // keys, weights and values. The CPU's kernel has one head size.
 int64_t language_attention_flops(const RankShare& share) {
-  const at::Tensor tokens = tokens_of_step(share.job, share.job.steps - 1);
+  const at::Tensor tokens =
+      share.model.rows_of_step(share.job, share.job.steps - 1, 0, share.job.global_batch).at(data::kTokens);
   const int64_t size = std::max(share.spec.head_dim, share.spec.v_head_dim);
   std::map<std::pair<int64_t, int64_t>, int64_t> known;  // Keyed by chunk and window.
   int64_t sum = 0;

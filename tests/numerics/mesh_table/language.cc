@@ -95,7 +95,8 @@ const TableModel& language_table_model() {
 }
 
 const TableModel& table_model(const models::ModelSpec& spec) {
-  return spec.flux ? flux_table_model() : language_table_model();
+  if (spec.flux) return flux_table_model();
+  return spec.vision ? vlm_table_model() : language_table_model();
 }
 
 }  // namespace titan::testing

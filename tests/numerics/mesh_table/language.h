@@ -1,6 +1,7 @@
 #pragma once
 
-// The closed form of language models, in parts: collectives, FLOPs and memory of a decoder's blocks on one rank.
+// The closed form of language models, in parts: collectives, FLOPs and memory of a decoder's blocks on one rank. FLOPs
+// do not include those of a tower before it.
 
 #include "tests/numerics/mesh_table/rank_share.h"
 #include "tests/numerics/mesh_table/table_model.h"

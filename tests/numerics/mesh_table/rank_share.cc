@@ -30,7 +30,8 @@ RankShare::RankShare(const MeshJob& whole, int my_rank, const std::vector<RankRe
       records(all),
       mesh(runtime::make_mesh(whole.config.parallelism, whole.world).value()),
       rank(my_rank),
-      plan(config::pipeline_plan(whole.config, models::block_names(whole.spec)).value()) {
+      plan(config::pipeline_plan(whole.config, models::block_names(whole.spec)).value()),
+      all_blocks_(models::block_names(whole.spec)) {
   tensor = mesh.size(Axis::kTensor);
   context = mesh.size(Axis::kContext);
   expert = mesh.size(Axis::kExpert);
@@ -46,10 +47,20 @@ RankShare::RankShare(const MeshJob& whole, int my_rank, const std::vector<RankRe
   tokens = model.tokens(*this);
   edge_tokens = model.edge_tokens(*this);
   routed_tokens = tokens / (apart ? tensor : 1);
-  int layer = 0;
+  int layer = 0, tower_layer = 0;
   for (const std::string& name : blocks()) {
-    if (is_layer(name) && is_recomputed(layer++)) recomputed_.insert(name);
+    if (is_layer(name) && is_recomputed(is_tower(name) ? tower_layer++ : layer++)) recomputed_.insert(name);
   }
+}
+
+size_t RankShare::place_of(const std::string& block) const {
+  const std::vector<std::string>& names = all_blocks_.names();
+  return static_cast<size_t>(std::find(names.begin(), names.end(), block) - names.begin());
+}
+
+bool RankShare::is_layer(const std::string& block) const {
+  const size_t place = place_of(block), entry = all_blocks_.entry();
+  return place < entry ? place > 0 && place + 1 < entry : place + 1 < all_blocks_.names().size();
 }
 
 bool RankShare::is_recomputed(int local_layer) const {

@@ -81,10 +81,11 @@ class RankShare {
   // Returns the elements of one rank's padded piece.
   int64_t padded(const Part& part) const;
 
-  // Whether it is a block between the model's first and last.
-  bool is_layer(const std::string& block) const {
-    return block != plan.split.front().front() && block != plan.split.back().back();
-  }
+  // Whether it is a block of a tower before a decoder's embedding.
+  bool is_tower(const std::string& block) const { return place_of(block) + 1 < all_blocks_.entry(); }
+  // Whether it may be recomputed: it is between the first and the last of the tower and the embedding, or of the
+  // others.
+  bool is_layer(const std::string& block) const;
   // Returns how often a block's forward pass runs.
   int64_t passes(const std::string& block) const { return recomputed_.count(block) > 0 ? 2 : 1; }
   // Returns the calls of a recomputed layer that may save results; empty for other layers.
@@ -102,6 +103,7 @@ class RankShare {
   static int64_t layer_number(const std::string& layer) { return std::stoll(layer.substr(7)); }
 
  private:
+  size_t place_of(const std::string& block) const;
   bool is_recomputed(int local_layer) const;
   std::vector<Call> all_calls(const std::string& layer, int64_t microbatch) const;
   void choose_every_second(const std::string& layer, std::vector<Call>& calls) const;
@@ -109,6 +111,7 @@ class RankShare {
 
   std::vector<Call> choose_calls(const std::string& layer, int64_t microbatch) const;
 
+  const pipeline::ModelBlocks all_blocks_;
   std::set<std::string> recomputed_;
   mutable std::map<std::string, std::vector<Part>> parts_;  // Cache.
   mutable std::map<std::pair<std::string, int64_t>, std::vector<Call>> calls_;

@@ -33,6 +33,27 @@ models::ModelSpec small_flux_spec() {
                              .axes_dim = {2, 2, 4}});
 }
 
+// The decoder of the family vlm with all features, or one with experts, after a small tower.
+models::ModelSpec small_vlm_spec(bool experts) {
+  models::ModelSpec spec = experts ? small_spec("qwen3_moe") : shrink(models::find("vlm", "tiny-debug").value());
+  spec.name = "vlm";
+  spec.mask = models::Mask::kBlockCausal;
+  spec.vision = models::VisionSpec{.dim = 16,
+                                   .ffn_hidden = 24,
+                                   .n_layers = 3,
+                                   .n_heads = 2,
+                                   .channels = 1,
+                                   .patch_size = 2,
+                                   .position_side = 3,
+                                   .out_dim = spec.dim};
+  return spec;
+}
+
+models::ModelSpec spec_of(const std::string& family) {
+  if (family == "flux") return small_flux_spec();
+  return family == "vlm" || family == "vlm_moe" ? small_vlm_spec(family == "vlm_moe") : small_spec(family);
+}
+
 struct Degrees {
   int pp = 1, replicate = 1, shard = 1, cp = 1, tp = 1, ep = 1, etp = 1;
   int world() const { return pp * replicate * shard * cp * tp; }
@@ -57,8 +78,9 @@ class Table {
     row.name = absl::StrCat(family, " ", describe(degrees), note.empty() ? "" : ", ", note);
     row.covers = covers;
     row.family = family;
+    row.only_long = only_long_;
     MeshJob& job = row.job;
-    job.spec = family == "flux" ? small_flux_spec() : small_spec(family);
+    job.spec = spec_of(family);
     job.world = degrees.world();
     job.global_batch = kGlobalBatch;
     config::JobConfig& config = job.config;
@@ -84,10 +106,13 @@ class Table {
         std::any_of(rows_.begin(), rows_.end(), [&](const MeshRow& one) { return one.name == row.name; });
     if (!is_known) rows_.push_back(std::move(row));
   }
+  // Rows that are added later are only in the long form.
+  void only_long() { only_long_ = true; }
   std::vector<MeshRow> take() { return std::move(rows_); }
 
  private:
   std::vector<MeshRow> rows_;
+  bool only_long_ = false;
 };
 
 Change schedule(const std::string& name) {
@@ -175,6 +200,38 @@ void flux_rows(Table& table) {
   table.add(flux, {.cp = 2, .tp = 2}, "selective AC op", "", {recompute("selective", "op")});
   table.add(flux, {.replicate = 2, .shard = 2, .cp = 2}, "full AC", "Flux HSDP CP 2 (8)", {recompute("full")});
   table.add(flux, {.shard = 2, .cp = 2, .tp = 2}, "full AC", "", {recompute("full")});
+}
+
+// Adds a vision-language model on every axis, in pairs and triples. Its tower is whole on every tensor rank and in the
+// pipeline's first stage, and context ranks encode different images. torchtitan has only FSDP and HSDP for it.
+void vlm_rows(Table& table) {
+  const std::string vlm = "vlm", experts = "vlm_moe";
+  table.add(vlm, {.shard = 2}, "selective AC op", "", {recompute("selective", "op")});
+  table.add(vlm, {.replicate = 2, .shard = 2}, "selective AC", "", {recompute("selective")});
+  table.add(vlm, {.cp = 2}, "full AC", "", {recompute("full")});
+  table.add(vlm, {.tp = 2}, "no sequence parallelism", "", {no_sequence_parallel()});
+  table.add(vlm, {.pp = 2}, "Interleaved1F1B, full AC", "", {schedule("Interleaved1F1B"), recompute("full")});
+  table.add(vlm, {.pp = 2}, "ZBVZeroBubble", "", {schedule("ZBVZeroBubble")});
+  table.add(vlm, {.pp = 2, .tp = 2}, "1F1B", "", {schedule("1F1B")});
+  table.add(vlm, {.shard = 2, .tp = 2}, "", "");
+  table.add(vlm, {.shard = 2, .cp = 2}, "", "");
+  table.add(vlm, {.cp = 2, .tp = 2}, "alltoall", "", {ring()});
+  table.add(experts, {.shard = 2, .ep = 2}, "full AC", "", {recompute("full")});
+  table.only_long();
+  table.add(vlm, {.shard = 4}, "full AC", "", {recompute("full")});
+  table.add(vlm, {.shard = 2}, "4 microbatches, reshard always", "", {accumulate(1), reshard("always")});
+  table.add(vlm, {.replicate = 4}, "", "");
+  table.add(vlm, {.cp = 4}, "alltoall, full AC", "", {ring(), recompute("full")});
+  table.add(vlm, {.tp = 4}, "full AC", "", {recompute("full")});
+  table.add(vlm, {.pp = 2}, "1F1B", "", {schedule("1F1B")});
+  table.add(vlm, {.pp = 2, .shard = 2}, "GPipe", "", {schedule("GPipe")});
+  table.add(vlm, {.pp = 2, .cp = 2}, "1F1B", "", {schedule("1F1B")});
+  table.add(vlm, {.shard = 2, .tp = 2}, "early steps", "", {early_steps()});
+  table.add(vlm, {.cp = 2, .tp = 2}, "selective AC op", "", {recompute("selective", "op")});
+  table.add(vlm, {.replicate = 2, .shard = 2, .cp = 2}, "full AC", "", {recompute("full")});
+  table.add(vlm, {.shard = 2, .cp = 2, .tp = 2}, "CPU offload", "", {offload()});
+  table.add(experts, {.shard = 2, .tp = 2, .ep = 4, .etp = 1}, "", "");
+  table.add(experts, {.pp = 2, .cp = 2, .ep = 2}, "1F1B", "", {schedule("1F1B")});
 }
 
 // Adds torchtitan's integration tests of language models, mesh by mesh.
@@ -402,6 +459,7 @@ const std::vector<MeshRow>& mesh_rows() {
     expert_rows(table);
     schedule_rows(table);
     flux_rows(table);
+    vlm_rows(table);
     return table.take();
   }());
   return rows;

@@ -48,6 +48,12 @@ class TableModel {
     return {};
   }
 
+  // Whether a parameter does not change the loss, so that its gradient is rounding.
+  virtual bool has_no_gradient(const std::string& fqn) const {
+    (void)fqn;
+    return false;
+  }
+
   // Return the tokens of one microbatch on a rank: inside a sub-block, and of the activations between blocks.
   virtual int64_t tokens(const RankShare& share) const = 0;
   virtual int64_t edge_tokens(const RankShare& share) const = 0;
@@ -72,6 +78,7 @@ const TableModel& table_model(const models::ModelSpec& spec);
 
 const TableModel& language_table_model();
 const TableModel& flux_table_model();
+const TableModel& vlm_table_model();
 
 // Adds the exchange of keys and values over context ranks by a layer whose attention runs forward `passes` times.
 void add_context_attention(const RankShare& share, int64_t passes, TrafficCounts& traffic);

@@ -52,6 +52,26 @@ TEST(EstimateTest, PeakIsThatOfTheFullestStage) {
   EXPECT_EQ(peak_memory(config)->pipeline, 1);
 }
 
+config::JobConfig vision_job(int64_t images) {
+  config::JobConfig config = job(1);
+  config.model.name = "vlm";
+  config.training.dataset = "cc12m";
+  config.data.max_images_per_batch = images;
+  EXPECT_TRUE(config::check(config).empty());
+  return config;
+}
+
+// Weights of the tower are among the parameters, and its activations follow the limits of images up to the length of
+// rows, of which images take the places of tokens.
+TEST(EstimateTest, VisionTowersCount) {
+  const std::optional<Estimate> few = peak_memory(vision_job(8)), many = peak_memory(vision_job(64));
+  ASSERT_TRUE(few.has_value());
+  const int64_t shard = 4 * models::parameter_count(models::find("vlm", "debugmodel").value());
+  EXPECT_EQ(few->peak.optimizer, 2 * shard);
+  EXPECT_GT(many->peak.activations, few->peak.activations);
+  EXPECT_EQ(peak_memory(vision_job(8 * 2048))->peak.total(), peak_memory(vision_job(16 * 2048))->peak.total());
+}
+
 TEST(EstimateTest, UnknownModelsAndSchedulesAreNotEstimated) {
   config::JobConfig config = job(1);
   const int64_t own = peak_memory(config)->peak.total();

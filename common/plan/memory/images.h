@@ -1,0 +1,27 @@
+#pragma once
+
+// The images that an estimate assumes in a job of a vision-language model: as many and as large as its limits allow.
+
+#include <cstdint>
+
+#include "common/plan/config/job_config.h"
+#include "common/plan/models/vision_spec.h"
+
+namespace titan::memory {
+
+struct RowImages {
+  int64_t images = 0;      // Of one row of a batch.
+  models::PatchGrid grid;  // Of each image.
+
+  int64_t patches() const { return images * grid.patches(); }
+};
+
+// Returns the images of a row of training.local_batch_size rows. They are nearly square, and together they have at most
+// the row's tokens, training.seq_len, because each patch takes the place of one.
+RowImages largest_images(const config::JobConfig& config);
+
+// Returns the most images of one microbatch that a context rank encodes (data::balance_images). At least 1: a rank
+// without images encodes a placeholder.
+int64_t images_of_rank(const config::JobConfig& config, const RowImages& of_row);
+
+}  // namespace titan::memory

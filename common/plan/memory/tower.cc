@@ -1,0 +1,23 @@
+#include "common/plan/memory/tower.h"
+
+#include <algorithm>
+
+#include "common/plan/memory/siglip2_blocks.h"
+#include "common/plan/models/sizes.h"
+
+namespace titan::memory {
+
+std::optional<TowerMemory> tower_memory(const config::JobConfig& config, const models::ModelSpec& spec) {
+  if (spec.vision) return siglip2_memory(config, *spec.vision);
+  return std::nullopt;
+}
+
+std::set<std::string> tower_blocks(const models::ModelSpec& spec) {
+  const pipeline::ModelBlocks blocks = models::block_names(spec);
+  const std::vector<std::string>& names = blocks.names();
+  const auto embedding = std::find(names.begin(), names.end(), "tok_embeddings");
+  if (embedding == names.end()) return {};
+  return {names.begin(), embedding};
+}
+
+}  // namespace titan::memory
