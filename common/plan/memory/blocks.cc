@@ -345,7 +345,10 @@ std::vector<models::BlockActivations> block_activations(const config::JobConfig&
   const models::ActivationShape shape = activation_shape(config);
   std::vector<models::BlockActivations> blocks = models::block_activations(spec, shape);
   const std::optional<TowerMemory> tower = tower_memory(config, spec);
-  if (!tower) return blocks;
+  if (!tower) {
+    blocks.insert(blocks.begin(), tower_blocks(spec).size(), {});  // Not known.
+    return blocks;
+  }
   const int64_t tokens = shape.tokens / (shape.sequence_parallel ? shape.tensor_ranks : 1);
   blocks.front().input = tower->patches * tower->width * shape.element_bytes;
   blocks.front().graph = blocks.front().by_operation = kept_places(tokens);

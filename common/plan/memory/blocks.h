@@ -21,7 +21,8 @@ int64_t microbatch_rows(const config::JobConfig& config);
 // Returns the shape of one microbatch on one rank of a job of a language model.
 models::ActivationShape activation_shape(const config::JobConfig& config);
 
-// Returns what each block of the engine keeps of one microbatch on one rank of a job.
+// Returns what each block of the engine keeps of one microbatch on one rank of a job: nothing for the blocks of a
+// vision tower that has no estimate.
 std::vector<models::BlockActivations> block_activations(const config::JobConfig& config, const models::ModelSpec& spec);
 
 // Position of a layer.

@@ -10,8 +10,8 @@
 namespace titan::memory {
 
 struct RowImages {
-  int64_t images = 0;      // Of one row of a batch.
-  models::PatchGrid grid;  // Of each image.
+  int64_t images = 0;      // The number in one row of a batch.
+  models::PatchGrid grid;  // All images are of this shape.
 
   int64_t patches() const { return images * grid.patches(); }
 };

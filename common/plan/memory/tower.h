@@ -17,13 +17,13 @@ namespace titan::memory {
 
 // Every tensor rank has the whole tower. Context ranks encode different images.
 struct TowerMemory {
-  std::vector<models::BlockActivations> kept;  // Of the tower's blocks, in order.
-  std::vector<BlockMemory> blocks;             // Of the same.
+  std::vector<models::BlockActivations> kept;  // What each of the tower's blocks keeps, in order.
+  std::vector<BlockMemory> blocks;             // Memory of the same blocks.
   // The tower's result [patches, width], the input of the decoder's embedding: rows of this rank, and of all context
   // ranks after they exchanged their results.
   int64_t patches = 0, gathered_patches = 0;
   int64_t width = 0;
-  int64_t pixel_bytes = 0;  // Of the pixels that the tower reads.
+  int64_t pixel_bytes = 0;  // Size of the pixels that the tower reads.
 };
 
 // Returns nothing for a model without a tower, or with one that has no estimate. Each kind of tower is a case here.

@@ -338,6 +338,9 @@ TEST(MemoryEstimate, CountsVisionTowers) {
   const std::string listed = "--activation_checkpoint.mode full --activation_checkpoint.layers 0,2,3 ";
   const std::string budget = "--activation_checkpoint.mode memory_budget --activation_checkpoint.memory_budget 0.5 ";
   const std::string schedule = "--parallelism.pipeline_parallel_schedule ", cuda = "--resources.device cuda ";
+  const std::string first_layer =
+      "--parallelism.pipeline_parallel_first_stage_less_layers 5 "
+      "--parallelism.pipeline_parallel_last_stage_less_layers 0 ";
   const auto rows = [](int count, int length, int images, int patches) {
     return absl::StrCat("--training.local_batch_size ", count, " --training.seq_len ", length,
                         " --data.max_images_per_batch ", images, " --data.max_patches_per_image ", patches, " ");
@@ -368,6 +371,13 @@ TEST(MemoryEstimate, CountsVisionTowers) {
            {.ranks = 2, .pp = 2, .more = none + rows(8, 512, 16, 256) + cuda + schedule + "ZBVZeroBubble"},
            {.ranks = 4, .pp = 2, .tp = 2, .more = none + rows(4, 1024, 8, 256) + cuda + schedule + "GPipe"},
            {.ranks = 4, .pp = 2, .cp = 2, .more = none + rows(4, 1024, 8, 256) + schedule + "1F1B"},
+           // The first stage has one layer, so that its peak is the tower's.
+           {.ranks = 2, .pp = 2, .more = none + rows(8, 1024, 8, 1024) + cuda + first_layer + schedule + "1F1B"},
+           {.ranks = 4, .pp = 2, .more = full + rows(4, 2048, 8, 900) + cuda + first_layer + schedule + "GPipe"},
+           {.ranks = 4,
+           .pp = 2,
+           .cp = 2,
+           .more = op + rows(4, 2048, 16, 400) + cuda + first_layer + schedule + "GPipe"},
        }) {
     cases.push_back({"vlm_debug", words_of(ways)});
   }
