@@ -17,7 +17,7 @@ namespace titan::memory {
 
 // Every tensor rank has the whole tower. Context ranks encode different images.
 struct TowerMemory {
-  std::vector<models::BlockActivations> kept;  // What each of the tower's blocks keeps, in order.
+  std::vector<models::BlockActivations> kept;  // Bytes that the tower's blocks keep, in order.
   std::vector<BlockMemory> blocks;             // Memory of the same blocks.
   // The tower's result [patches, width], the input of the decoder's embedding: rows of this rank, and of all context
   // ranks after they exchanged their results.
