@@ -15,7 +15,10 @@ from paths import BIN, SOURCE
 
 ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
 RECIPES = sorted((SOURCE / "configs").glob("*.toml"))
+<<<<<<< HEAD
 NO_ESTIMATE = {"qwen3_vl"}  # Models whose memory only a dry run knows.
+=======
+>>>>>>> 7a9572398a6b9898834968e837f60a71cb0ca5d6
 DEVICE_BYTES = 80e9 - 4 * 2**30  # Device memory less the part of kernels, NCCL and the CUDA context (docs/howto/dry-run.md).
 
 
@@ -42,8 +45,8 @@ class Recipes(unittest.TestCase):
             self.assertEqual(0, done.returncode, printed)
             answer, *peak = printed.splitlines()  # Further lines would be warnings.
             self.assertIn("is valid", answer)
-            self.assertEqual(len(peak), 0 if config["model"]["name"] in NO_ESTIMATE else 1, printed)
-            self.assertTrue(all(line.startswith("the fullest rank takes about ") for line in peak), printed)
+            self.assertEqual(len(peak), 1, printed)
+            self.assertTrue(peak[0].startswith("the fullest rank takes about "), printed)
 
         self.each(check)
 

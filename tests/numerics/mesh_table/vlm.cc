@@ -15,6 +15,7 @@
 #include "worker/rank/model/vlm/image_deal.h"
 #include "worker/rank/model/vlm/inputs.h"
 #include "worker/rank/model/vlm/objective.h"
+#include "worker/rank/model/vlm/siglip2_adapter.h"
 #include "worker/rank/nn/loss.h"
 
 namespace titan::testing {
@@ -69,16 +70,19 @@ data::Batch images_of_step(const MeshJob& job, int step) {
 
 // The images that a rank encodes for a microbatch. Every step has images of the same shapes.
 const model::Images& images_of(const RankShare& share, int64_t microbatch) {
-  static auto& known = *new std::map<std::array<int64_t, 4>, model::vlm::ImageDeal>;
+  static auto& known = *new std::map<std::array<int64_t, 4>, std::shared_ptr<model::Images>>;
   const int64_t first = share.rows * (share.microbatches * share.mesh.index(share.rank, Axis::kBatch) + microbatch);
   const int rank = share.mesh.index(share.rank, Axis::kContext), ranks = static_cast<int>(share.context);
   const auto [place, is_new] = known.try_emplace({first, share.rows, rank, ranks});
   if (is_new) {
     const data::Batch batch = images_of_step(share.job, 0).narrow(first, share.rows);
-    place->second = model::vlm::deal_images(batch.at(model::vlm::kGrids), batch.at(model::vlm::kPatches),
-                                            *share.spec.vision, rank, ranks);
+    const auto adapter = model::vlm::siglip2_adapter(*share.spec.vision);
+    const model::vlm::ImageDeal deal =
+        model::vlm::deal_images(batch.at(model::vlm::kGrids), batch.at(model::vlm::kPatches), *adapter, rank, ranks);
+    place->second = adapter->pack(deal.grids, at::kCPU);
+    place->second->padded_patches = deal.padded_rows;
   }
-  return *place->second.images;
+  return *place->second;
 }
 
 bool is_tower_layer(const std::string& block) { return absl::StartsWith(block, "encoder.layers."); }
@@ -106,7 +110,7 @@ class VlmTable final : public TableModel {
     return nn::count_valid(rows_of_step(job, step, 0, job.global_batch).at(data::kLabels)).item<int64_t>();
   }
   std::unique_ptr<model::Objective> objective(const MeshJob& job) const override {
-    return std::make_unique<model::vlm::VlmObjective>(job.spec);
+    return std::make_unique<model::vlm::VlmObjective>(job.spec, model::vlm::siglip2_adapter(*job.spec.vision));
   }
 
   int64_t tokens(const RankShare& share) const override { return language_table_model().tokens(share); }
