@@ -15,10 +15,7 @@ from paths import BIN, SOURCE
 
 ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
 RECIPES = sorted((SOURCE / "configs").glob("*.toml"))
-<<<<<<< HEAD
 NO_ESTIMATE = {"qwen3_vl"}  # Models whose memory only a dry run knows.
-=======
->>>>>>> 7a9572398a6b9898834968e837f60a71cb0ca5d6
 DEVICE_BYTES = 80e9 - 4 * 2**30  # Device memory less the part of kernels, NCCL and the CUDA context (docs/howto/dry-run.md).
 
 

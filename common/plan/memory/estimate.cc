@@ -20,11 +20,7 @@ Estimate peak_memory_at(const config::JobConfig& config, const models::ModelSpec
 
 std::optional<Estimate> peak_memory(const config::JobConfig& config) {
   const absl::StatusOr<models::ModelSpec> spec = config::resolve_model(config.model);
-<<<<<<< HEAD
   if (!spec.ok() || spec->qwen3_vl) return std::nullopt;
-=======
-  if (!spec.ok()) return std::nullopt;
->>>>>>> 7a9572398a6b9898834968e837f60a71cb0ca5d6
   if (!tower_blocks(*spec).empty() && !tower_memory(config, *spec)) return std::nullopt;
   if (spec->flux && !job_encoders(config, *spec->flux).ok()) return std::nullopt;
   const absl::StatusOr<pipeline::PipelinePlan> plan =

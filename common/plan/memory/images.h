@@ -17,12 +17,8 @@ struct RowImages {
 };
 
 // Returns the images of a row of training.local_batch_size rows. They are nearly square, and together they have at most
-<<<<<<< HEAD
-// the row's tokens, training.seq_len, because each patch takes the place of one.
-=======
 // the row's tokens, training.seq_len, because each patch takes the place of one. A dry run has the same images, those
 // of model::vlm::VlmObjective::example().
->>>>>>> 7a9572398a6b9898834968e837f60a71cb0ca5d6
 RowImages largest_images(const config::JobConfig& config);
 
 // Returns the most images of one microbatch that a context rank encodes (data::balance_images). At least 1: a rank

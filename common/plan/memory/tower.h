@@ -17,11 +17,7 @@ namespace titan::memory {
 
 // Every tensor rank has the whole tower. Context ranks encode different images.
 struct TowerMemory {
-<<<<<<< HEAD
-  std::vector<models::BlockActivations> kept;  // Activations that each of the tower's blocks keeps.
-=======
   std::vector<models::BlockActivations> kept;  // Bytes that the tower's blocks keep, in order.
->>>>>>> 7a9572398a6b9898834968e837f60a71cb0ca5d6
   std::vector<BlockMemory> blocks;             // Memory of the same blocks.
   // The tower's result [patches, width], the input of the decoder's embedding: rows of this rank, and of all context
   // ranks after they exchanged their results.

@@ -103,10 +103,7 @@ std::vector<Case> recipes() {
   std::vector<Case> all;
   for (const auto& file : fs::directory_iterator(fs::path(std::getenv("TITAN_SOURCE")) / "configs"))
     all.push_back({file.path().stem().string(), ""});
-<<<<<<< HEAD
   std::erase_if(all, [](const Case& one) { return config::resolve_model(load(one).model)->qwen3_vl.has_value(); });
-=======
->>>>>>> 7a9572398a6b9898834968e837f60a71cb0ca5d6
   return all;
 }
 
