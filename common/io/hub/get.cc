@@ -27,7 +27,7 @@ const std::map<std::string, Globs>& kinds() {
       {"tokenizer",
        {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.txt", "vocab.json", "merges.txt",
         "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"}},
-      {"config", {"config.json", "generation_config.json"}},
+      {"config", {"config.json", "generation_config.json", "preprocessor_config.json"}},
       {"index", {"*.safetensors.index.json"}},
       {"safetensors", {"*.safetensors", "*.safetensors.index.json"}},
   };

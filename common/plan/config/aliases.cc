@@ -269,7 +269,8 @@ constexpr Note kUnknown[] = {
     {"mesh.", kDegrees},
     {"data.",
      "data belongs to [training]: training.dataset, training.dataset_path, and [training.dataloader]; [data] has "
-     "max_images_per_batch, max_patches_per_image, patch_size, spatial_merge_size and packing_buffer_size, for vlm"},
+     "max_images_per_batch, max_patches_per_image, patch_size, spatial_merge_size and packing_buffer_size, for vlm and "
+     "qwen3_vl"},
     {"dataset.", "data belongs to [training]: training.dataset, training.dataset_path, and [training.dataloader]"},
     {"dataloader.dataset", "set training.dataset"},
     {"dataloader.dataset_path", "set training.dataset_path"},

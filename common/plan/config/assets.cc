@@ -16,6 +16,11 @@ namespace fs = std::filesystem;
 
 constexpr char kC4[] = "hf://datasets/allenai/c4";
 
+// Returns the folder of the installation's tokenizer. Qwen3-VL needs its own special tokens.
+const char* tokenizer_asset(const ModelSection& model) {
+  return model.name == "qwen3_vl" ? "qwen3-vl-tiny" : "tokenizer";
+}
+
 void resolve_dataset(const fs::path& assets, const std::string& dataset, std::optional<std::string>& path) {
   if (is_bundled_dataset(dataset) && !path.has_value()) path = (assets / dataset).string();
 }
@@ -140,7 +145,7 @@ void resolve_assets(JobConfig& config) {
   std::error_code error;
   const bool is_default = means_assets("model.hf_assets_path", config.model.hf_assets_path);
   if (is_default && !fs::exists(config.model.hf_assets_path, error)) {
-    config.model.hf_assets_path = (assets / "tokenizer").string();
+    config.model.hf_assets_path = (assets / tokenizer_asset(config.model)).string();
   }
   if (kind_of(config.model) == ModelKind::kTextToImage) resolve_encoders(assets, config.encoder);
   const auto alone = [&](const std::string& dataset, std::optional<std::string>& path,

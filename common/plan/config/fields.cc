@@ -167,7 +167,7 @@ std::vector<Field> fields_of(LrSchedulerSection& c) {
 
 std::vector<Field> fields_of(TrainingSection& c) {
   std::vector<Field> fields = {
-      Field("dataset", c.dataset, "Data to train on: texts, or for flux and vlm images with captions")
+      Field("dataset", c.dataset, "Data to train on: texts, or for flux, vlm and qwen3_vl images with captions")
           .one_of({"c4_test", "c4", "c4_validation", "cc12m-wds", "cc12m", "cc12m-test", "coco-validation"})
           .or_library_name(),
       Field("dataset_path", c.dataset_path, "Folder or glob of the files; see the key format of dataloader").is_path(),
@@ -235,11 +235,11 @@ std::vector<Field> fields_of(DataLoaderSection& c) {
       Field("max_bad_lines", c.max_bad_lines, "More malformed documents than this fail the job")
           .in("documents")
           .at_least(0),
-      Field(
-          "format", c.format,
-          "What dataset_path holds: JSON lines, plain text, Parquet, a token index of titan-data, Megatron-LM's "
-          ".bin and .idx; for flux and vlm: tar files of WebDataset, a folder of image files, Parquet with images, and "
-          "for flux encodings that were computed beforehand; auto decides by file names")
+      Field("format", c.format,
+            "What dataset_path holds: JSON lines, plain text, Parquet, a token index of titan-data, Megatron-LM's "
+            ".bin and .idx; for flux, vlm and qwen3_vl: tar files of WebDataset, a folder of image files, Parquet with "
+            "images, and "
+            "for flux encodings that were computed beforehand; auto decides by file names")
           .one_of({"auto", "jsonl", "text", "parquet", "megatron", "titan", "webdataset", "image_folder",
                    "parquet_images", "encodings"}),
       Field("text_key", c.text_key, "Key of JSON lines, or column of Parquet files, that holds a document's text"),

@@ -1,4 +1,4 @@
-// Keys of models that learn from images: flux (text-to-image) and vlm (vision-language).
+// Keys of models that learn from images: flux (text-to-image), vlm and qwen3_vl (vision-language).
 #include "common/plan/config/fields.h"
 
 namespace titan::config {
@@ -107,7 +107,7 @@ std::vector<Field> fields_of(DataSection& c) {
           .between(1, 1 << 20),
       Field("patch_size", c.patch_size, "Width and height of a patch").in("pixels").between(1, 1024),
       Field("spatial_merge_size", c.spatial_merge_size,
-            "Width and height of the square of patches that becomes one visual token; 1: every patch is one")
+            "Width and height of the square of patches that becomes one visual token: 2 for qwen3_vl, 1 for vlm")
           .in("patches")
           .between(1, 64),
       Field("packing_buffer_size", c.packing_buffer_size,

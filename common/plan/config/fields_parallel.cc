@@ -230,7 +230,7 @@ std::vector<Section> sections(JobConfig& c) {
       {"training", "Data, batch, length and precision", fields_of(c.training)},
       {"training.dataloader", "How training data is read", fields_of(c.training.dataloader)},
       {"encoder", "The frozen encoders of captions and images, for flux", fields_of(c.encoder)},
-      {"data", "Images in the rows of the model vlm", fields_of(c.data)},
+      {"data", "Images in the rows of the models vlm and qwen3_vl", fields_of(c.data)},
       {"parallelism", "The mesh: degrees multiply to resources.ranks", fields_of(c.parallelism)},
       {"checkpoint", "Saving and loading", fields_of(c.checkpoint)},
       {"activation_checkpoint", "Recomputation of activations: less memory, more time",

@@ -87,7 +87,9 @@ void refuse_text_settings(Checker& check, const std::string& section, const Data
   }
   if (settings.packing != "concatenate") {
     check.fail(loader + "packing", settings.packing, absl::StrCat("packs texts, and ", model, " learns from images"),
-               model == "vlm" ? "leave it out, and set data.packing_buffer_size" : kLeaveOut);
+               kind_of(check.config().model) == ModelKind::kVisionLanguage
+                   ? "leave it out, and set data.packing_buffer_size"
+                   : kLeaveOut);
   }
   if (settings.shuffle == "rows") {
     check.fail(loader + "shuffle", settings.shuffle,
@@ -236,28 +238,41 @@ void check_patches(Checker& check) {
              "lower it, or data.max_patches_per_image");
 }
 
-// The tower decides the size of patches.
+// The tower decides the size of patches, and which of them become one token.
 void check_tower(Checker& check) {
   const ModelSection& model = check.config().model;
+  const DataSection& data = check.config().data;
   const absl::StatusOr<models::ModelSpec> spec = models::find(model.name, model.flavor);
-  const std::int64_t size = check.config().data.patch_size;
-  if (!spec.ok() || !spec->vision || spec->vision->patch_size == size) return;
-  check.fail("data.patch_size", size,
-             absl::StrCat("is not the ", spec->vision->patch_size, " pixels of the vision tower of ", model.name, " ",
-                          model.flavor),
-             absl::StrCat("set data.patch_size = ", spec->vision->patch_size));
+  if (!spec.ok() || !spec->reads_images()) return;
+  const std::string tower = absl::StrCat("the vision tower of ", model.name, " ", model.flavor);
+  const std::int64_t size = spec->qwen3_vl ? spec->qwen3_vl->vision.patch_size : spec->vision->patch_size;
+  if (data.patch_size != size) {
+    check.fail("data.patch_size", data.patch_size, absl::StrCat("is not the ", size, " pixels of ", tower),
+               absl::StrCat("set data.patch_size = ", size));
+  }
+  const std::int64_t merge = spec->qwen3_vl ? spec->qwen3_vl->vision.merge : 1;
+  if (data.spatial_merge_size != merge) {
+    check.fail("data.spatial_merge_size", data.spatial_merge_size,
+               absl::StrCat("is not ", merge, ", the width of the squares of patches that ", tower, " makes one token"),
+               absl::StrCat("set data.spatial_merge_size = ", merge));
+  }
+  if (data.max_patches_per_image < merge * merge) {
+    check.fail("data.max_patches_per_image", data.max_patches_per_image,
+               absl::StrCat("is less than the ", merge * merge, " patches of one token of ", tower),
+               absl::StrCat("set it to at least ", merge * merge));
+  }
 }
 
 // Refuses features of language models that a model with a vision tower does not have.
 void refuse_for_vlm(Checker& check) {
   const JobConfig& config = check.config();
   if (!config.model.converters.empty()) {
-    check.fail("model.converters", absl::StrJoin(config.model.converters, ", "), "not supported yet for vlm",
-               "leave them out");
+    check.fail("model.converters", absl::StrJoin(config.model.converters, ", "),
+               absl::StrCat("not supported yet for ", config.model.name), "leave them out");
   }
   if (!config.validation.sample_prompts.empty()) {
     check.fail("validation.sample_prompts", absl::StrCat(config.validation.sample_prompts.size(), " prompts"),
-               "not supported yet for vlm", "leave them out");
+               absl::StrCat("not supported yet for ", config.model.name), "leave them out");
   }
 }
 

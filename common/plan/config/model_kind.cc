@@ -9,7 +9,7 @@ namespace titan::config {
 
 ModelKind kind_of(const ModelSection& model) {
   if (model.name == "flux") return ModelKind::kTextToImage;
-  if (model.name == "vlm") return ModelKind::kVisionLanguage;
+  if (model.name == "vlm" || model.name == "qwen3_vl") return ModelKind::kVisionLanguage;
   return ModelKind::kLanguage;
 }
 
@@ -37,7 +37,7 @@ std::string models_of(ModelKind kind) {
     case ModelKind::kTextToImage:
       return "flux";
     case ModelKind::kVisionLanguage:
-      return "vlm";
+      return "vlm and qwen3_vl";
   }
   return "";
 }
@@ -101,7 +101,7 @@ std::string idle_with_model(const std::string& key, const ModelSection& model) {
     const bool matches = row.key == key || (row.key.back() == '.' && key.rfind(row.key, 0) == 0);
     if (!matches || std::find(row.kinds.begin(), row.kinds.end(), kind) != row.kinds.end()) continue;
     const std::string others =
-        absl::StrJoin(row.kinds, " and ", [](std::string* out, ModelKind reads) { out->append(models_of(reads)); });
+        absl::StrJoin(row.kinds, ", ", [](std::string* out, ModelKind reads) { out->append(models_of(reads)); });
     return absl::StrCat(key, " has no effect while model.name is ", model.name, ": it applies to ", others);
   }
   return "";

@@ -14,7 +14,7 @@ namespace titan::config {
 enum class ModelKind {
   kLanguage,        // Texts. Also the models of libraries.
   kTextToImage,     // Images, generated from their captions: flux.
-  kVisionLanguage,  // Texts with images in them: vlm.
+  kVisionLanguage,  // Texts with images in them: vlm, qwen3_vl.
 };
 ModelKind kind_of(const ModelSection& model);
 

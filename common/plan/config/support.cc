@@ -90,7 +90,6 @@ const std::vector<Unsupported>& unsupported() {
       {"job.custom_config_module", "custom configuration modules",
        "they are Python, which Titan does not run; a custom model is a library (experimental.custom_import)"},
       {"fault_tolerance.enable", "fault-tolerant replicas"},
-      {"data.spatial_merge_size", "merging visual tokens"},
       {"experimental.custom_args_module", "custom arguments",
        "they are Python, which Titan does not run; a custom model is a library (experimental.custom_import)"},
   };

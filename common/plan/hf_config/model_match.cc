@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr size_t kMaxShown = 4;
 constexpr const char* kTakeable[] = {"rope_theta", "rope_scaling", "yarn", "rope", "norm_eps"};
-constexpr char kGuidance[] = "flux.guidance_embed";
+constexpr char kGuidance[] = "flux.guidance_embed", kQwenTower[] = "qwen3_vl.vision.";
 
 bool is_takeable(const std::string& name) {
   if (name == kGuidance) return true;
@@ -31,6 +31,21 @@ std::string key_of_experts(const std::string& name, const std::string& model_typ
   const bool deepseek = model_type.starts_with("deepseek"), qwen = model_type.starts_with("qwen");
   if (name == "moe.hidden") return deepseek || qwen ? "moe_intermediate_size" : "intermediate_size";
   return deepseek ? "n_routed_experts" : qwen ? "num_experts" : "num_local_experts";
+}
+
+// Returns the key of a number of Qwen3-VL's tower.
+std::string key_of_tower(const std::string& name) {
+  static const std::map<std::string, const char*> keys = {{"dim", "hidden_size"},
+                                                          {"ffn_hidden", "intermediate_size"},
+                                                          {"n_layers", "depth"},
+                                                          {"n_heads", "num_heads"},
+                                                          {"channels", "in_channels"},
+                                                          {"merge", "spatial_merge_size"},
+                                                          {"position_side", "num_position_embeddings (its root)"},
+                                                          {"out_dim", "out_hidden_size"},
+                                                          {"deepstack_layers", "deepstack_visual_indexes"}};
+  const auto found = keys.find(name);
+  return absl::StrCat("vision_config.", found == keys.end() ? name : found->second);
 }
 
 // Returns the config.json key from which a member of a spec comes.
@@ -57,6 +72,11 @@ std::string key_of(const std::string& name, const std::string& model_type) {
                                                           {"moe.num_limited_groups", "topk_group"},
                                                           {"moe.first_layer", "first_k_dense_replace"},
                                                           {"moe.layer_step", "interleave_moe_layer_step"},
+                                                          {"qwen3_vl.image_token", "image_token_id"},
+                                                          {"qwen3_vl.video_token", "video_token_id"},
+                                                          {"qwen3_vl.vision_start_token", "vision_start_token_id"},
+                                                          {"qwen3_vl.vision_end_token", "vision_end_token_id"},
+                                                          {"qwen3_vl.mrope_section", "rope_scaling.mrope_section"},
                                                           {kGuidance, "guidance_embeds"},
                                                           {"flux.n_double_blocks", "num_layers"},
                                                           {"flux.n_single_blocks", "num_single_layers"},
@@ -66,6 +86,7 @@ std::string key_of(const std::string& name, const std::string& model_type) {
                                                           {"flux.axes_dim", "axes_dims_rope"}};
   if (name == "ffn_hidden") return model_type == "llama4_text" ? "intermediate_size_mlp" : "intermediate_size";
   if (name == "moe.hidden" || name == "moe.num_experts") return key_of_experts(name, model_type);
+  if (name.starts_with(kQwenTower)) return key_of_tower(name.substr(sizeof(kQwenTower) - 1));
   const auto found = keys.find(name);
   return found == keys.end() ? name : found->second;
 }

@@ -1,6 +1,7 @@
 #include "common/plan/hf_config/qwen3_vl.h"
 
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
@@ -146,21 +147,14 @@ bool is_qwen3_vl(const json& config) {
   return type == kDense || type == kExperts;
 }
 
-std::vector<ConfigDifference> compare(const HfQwen3Vl& there, const HfQwen3Vl& here) {
-  std::vector<ConfigDifference> found =
-      compare(HfModel{.spec = there.text, .model_type = kDense}, HfModel{.spec = here.text, .model_type = kDense});
-  const auto add = [&](const char* key, const json& a, const json& b) {
-    if (a != b) found.push_back({.key = key, .there = a.dump(), .here = b.dump()});
-  };
-  const json theirs = qwen3_vl_config(there.text, there.vl, json::object()),
-             ours = qwen3_vl_config(here.text, here.vl, json::object());
-  for (const auto& [key, value] : ours["vision_config"].items()) {
-    if (key != "model_type") add(absl::StrCat("vision_config.", key).c_str(), theirs["vision_config"][key], value);
-  }
-  for (const char* key : {"image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id"})
-    add(key, theirs[key], ours[key]);
-  add("text_config.rope_scaling.mrope_section", there.vl.mrope_section, here.vl.mrope_section);
-  return found;
+absl::StatusOr<HfModel> read_whole_qwen3_vl(const json& config) {
+  TITAN_ASSIGN_OR_RETURN(HfQwen3Vl read, read_qwen3_vl(config));
+  HfModel model{.spec = std::move(read.text),
+                .model_type = config["model_type"].get<std::string>(),
+                .notes = std::move(read.notes)};
+  model.spec.name = "qwen3_vl";
+  model.spec.qwen3_vl = std::move(read.vl);
+  return model;
 }
 
 json qwen3_vl_config(const models::ModelSpec& text, const models::Qwen3VlSpec& spec, json language) {

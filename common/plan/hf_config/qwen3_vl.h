@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/plan/hf_config/model_match.h"
+#include "common/plan/hf_config/read.h"
 #include "common/plan/models/model_spec.h"
 #include "common/plan/models/qwen3_vl_spec.h"
 #include "nlohmann/json.hpp"
@@ -26,8 +26,8 @@ absl::StatusOr<HfQwen3Vl> read_qwen3_vl(const nlohmann::json& config);
 // Whether a config.json is that of a Qwen3-VL.
 bool is_qwen3_vl(const nlohmann::json& config);
 
-// Returns the differences that make the weights of `there` unusable for `here`, as for language models.
-std::vector<ConfigDifference> compare(const HfQwen3Vl& there, const HfQwen3Vl& here);
+// Reads it as a model of the family qwen3_vl, for read_model(). Errors: those of read_qwen3_vl().
+absl::StatusOr<HfModel> read_whole_qwen3_vl(const nlohmann::json& config);
 
 // Returns the config.json with which transformers opens weights of this model. `language`: the entries of the language
 // model (model::common_config and what its family adds), without its type and positions.

@@ -8,6 +8,7 @@
 #include "common/base/status/status.h"
 #include "common/plan/hf_config/flux.h"
 #include "common/plan/hf_config/keys.h"
+#include "common/plan/hf_config/qwen3_vl.h"
 #include "common/plan/hf_config/rope.h"
 #include "common/plan/models/flux.h"
 #include "common/plan/models/registry.h"
@@ -241,6 +242,7 @@ bool reads(const std::string& model_type) { return readers().contains(model_type
 std::string model_type_of(const ModelSpec& spec) {
   if (spec.name == "llama3") return "llama";
   if (spec.name == "llama4") return "llama4_text";
+  if (spec.name == "qwen3_vl") return spec.moe ? "qwen3_vl_moe" : "qwen3_vl";
   if (spec.name == "qwen3") return spec.moe ? "qwen3_moe" : "qwen3";
   if (spec.name == "deepseek_v3") return spec.moe && spec.moe->score_func == "softmax" ? "deepseek_v2" : "deepseek_v3";
   return spec.name;
@@ -252,6 +254,7 @@ absl::StatusOr<HfModel> read_model(const json& config) {
     TITAN_ASSIGN_OR_RETURN(const models::FluxSpec flux, read_flux(config));
     return HfModel{.spec = models::flux_model(flux), .model_type = "flux"};
   }
+  if (is_qwen3_vl(config)) return read_whole_qwen3_vl(config);
   if (const auto inner = config.find("text_config"); inner != config.end() && inner->is_object()) {
     json language = *inner;
     if (config.contains("transformers_version") && !language.contains("transformers_version"))

@@ -19,7 +19,7 @@ Estimate peak_memory_at(const config::JobConfig& config, const models::ModelSpec
 
 std::optional<Estimate> peak_memory(const config::JobConfig& config) {
   const absl::StatusOr<models::ModelSpec> spec = config::resolve_model(config.model);
-  if (!spec.ok() || spec->vision) return std::nullopt;
+  if (!spec.ok() || spec->reads_images()) return std::nullopt;
   if (spec->flux && !job_encoders(config, *spec->flux).ok()) return std::nullopt;
   const absl::StatusOr<pipeline::PipelinePlan> plan =
       pipeline::plan(config::pipeline_options(config, models::block_names(*spec)));

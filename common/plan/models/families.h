@@ -13,12 +13,14 @@
   FAMILY(flux)                       \
   FAMILY(qwen3)                      \
   FAMILY(gpt_oss)                    \
-  FAMILY(vlm)
+  FAMILY(vlm)                        \
+  FAMILY(qwen3_vl)
 
 // Families that learn from more than texts. In worker/rank/model each also has a function that makes its objective.
 #define TITAN_OTHER_OBJECTIVES(FAMILY) \
   FAMILY(flux)                         \
-  FAMILY(vlm)
+  FAMILY(vlm)                          \
+  FAMILY(qwen3_vl)
 
 namespace titan::models {
 

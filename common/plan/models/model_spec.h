@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/plan/models/flux_spec.h"
+#include "common/plan/models/qwen3_vl_spec.h"
 #include "common/plan/models/vision_spec.h"
 
 namespace titan::models {
@@ -82,6 +83,7 @@ struct ModelSpec {
   // Set: the model also reads images, through this tower. The numbers below are those of its language model, whose
   // width is the tower's out_dim.
   std::optional<VisionSpec> vision;
+  std::optional<Qwen3VlSpec> qwen3_vl;  // Likewise, through the tower of Qwen3-VL. At most one of the two is set.
 
   int64_t dim = 0;
   int64_t n_layers = 0;
@@ -127,6 +129,7 @@ struct ModelSpec {
   double swiglu_limit = 0;  // GPT-OSS's clamped activation with biases on the experts; 0: plain SwiGLU.
   std::optional<MoeSpec> moe;
 
+  bool reads_images() const { return vision.has_value() || qwen3_vl.has_value(); }
   bool layer_has_experts(int64_t layer) const {
     return moe.has_value() && layer >= moe->first_layer && (layer + 1) % moe->layer_step == 0;
   }

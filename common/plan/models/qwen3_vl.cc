@@ -2,12 +2,16 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/plan/models/number_checks.h"
 #include "common/plan/models/parameter_list.h"
 
 namespace titan::models {
 namespace {
+
+constexpr char kPatchEmbedding[] = "visual.patch_embed", kLayers[] = "visual.blocks.", kMerger[] = "visual.merger";
+constexpr char kDeepstackMergers[] = "visual.deepstack_merger_list.";
 
 void add_merger(ParameterList& list, const std::string& name, const Qwen3VlVisionSpec& spec, bool norm_after) {
   const int64_t square = spec.dim * spec.merge * spec.merge;
@@ -53,16 +57,43 @@ std::vector<int64_t> mrope_axes(const ModelSpec& text, const Qwen3VlSpec& spec) 
 
 std::vector<ParameterSpec> parameters(const Qwen3VlVisionSpec& spec) {
   ParameterList list;
-  list.linear("visual.patch_embed.proj", spec.dim, spec.patch_values(), /*bias=*/true);
+  list.linear(absl::StrCat(kPatchEmbedding, ".proj"), spec.dim, spec.patch_values(), /*bias=*/true);
   list.add("visual.pos_embed.weight", {spec.position_side * spec.position_side, spec.dim}, ParameterRole::kEmbedding);
   int64_t merger = 0;
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
-    add_layer(list, absl::StrCat("visual.blocks.", layer, "."), spec);
+    add_layer(list, absl::StrCat(kLayers, layer, "."), spec);
     if (std::count(spec.deepstack_layers.begin(), spec.deepstack_layers.end(), layer) > 0)
-      add_merger(list, absl::StrCat("visual.deepstack_merger_list.", merger++), spec, /*norm_after=*/true);
+      add_merger(list, absl::StrCat(kDeepstackMergers, merger++), spec, /*norm_after=*/true);
   }
-  add_merger(list, "visual.merger", spec, /*norm_after=*/false);
+  add_merger(list, kMerger, spec, /*norm_after=*/false);
   return list.take();
+}
+
+std::vector<std::string> vision_block_names(const Qwen3VlVisionSpec& spec) {
+  std::vector<std::string> names{kPatchEmbedding};
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) names.push_back(absl::StrCat(kLayers, layer));
+  names.push_back(kMerger);
+  return names;
+}
+
+std::string vision_block_of(const Qwen3VlVisionSpec& spec, const std::string& fqn) {
+  if (absl::StartsWith(fqn, kLayers)) return fqn.substr(0, fqn.find('.', sizeof(kLayers) - 1));
+  for (size_t merger = 0; merger < spec.deepstack_layers.size(); ++merger) {
+    if (absl::StartsWith(fqn, absl::StrCat(kDeepstackMergers, merger, ".")))
+      return absl::StrCat(kLayers, spec.deepstack_layers[merger]);
+  }
+  return absl::StartsWith(fqn, absl::StrCat(kMerger, ".")) ? kMerger : kPatchEmbedding;
+}
+
+int64_t flops_per_patch(const Qwen3VlVisionSpec& spec, int64_t patches) {
+  int64_t flops = 12 * spec.n_layers * spec.dim * patches;
+  for (const ParameterSpec& tensor : parameters(spec)) {
+    if (tensor.role == ParameterRole::kEmbedding || tensor.shape.size() < 2) continue;
+    const bool merges = absl::StartsWith(tensor.fqn, kMerger) || absl::StartsWith(tensor.fqn, kDeepstackMergers);
+    const int64_t uses = absl::StartsWith(tensor.fqn, kPatchEmbedding) ? 4 : 6;
+    flops += uses * tensor.numel() / (merges ? spec.merge * spec.merge : 1);
+  }
+  return flops;
 }
 
 }  // namespace titan::models

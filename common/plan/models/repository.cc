@@ -30,6 +30,9 @@ constexpr Row kRows[] = {
     {"qwen3", "32B", "Qwen/Qwen3-32B"},
     {"qwen3", "30B-A3B", "Qwen/Qwen3-30B-A3B"},
     {"qwen3", "235B-A22B", "Qwen/Qwen3-235B-A22B"},
+    {"qwen3_vl", "2B", "Qwen/Qwen3-VL-2B-Instruct"},
+    {"qwen3_vl", "4B", "Qwen/Qwen3-VL-4B-Instruct"},
+    {"qwen3_vl", "8B", "Qwen/Qwen3-VL-8B-Instruct"},
     {"gpt_oss", "20b", "openai/gpt-oss-20b"},
     {"gpt_oss", "120b", "openai/gpt-oss-120b"},
 };

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/plan/models/flux.h"
 #include "common/plan/models/parameter_list.h"
+#include "common/plan/models/qwen3_vl.h"
 #include "common/plan/models/vision.h"
 
 namespace titan::models {
@@ -58,16 +59,17 @@ void mixture_of_experts(const ModelSpec& spec, ParameterList& list) {
   }
 }
 
-// The blocks of a tower, then those of a decoder. The tower and the embedding make the first activations.
-pipeline::ModelBlocks blocks_after(std::vector<std::string> tower, int64_t n_layers) {
-  const size_t entry = tower.size() + 1;
+// The blocks of a tower, then those of a decoder. The tower, the embedding and the first `entry_layers` layers make the
+// first activations.
+pipeline::ModelBlocks blocks_after(std::vector<std::string> tower, int64_t n_layers, int64_t entry_layers = 0) {
+  const size_t entry = tower.size() + 1 + static_cast<size_t>(entry_layers);
   const std::vector<std::string> decoder = pipeline::ModelBlocks(n_layers).names();
   tower.insert(tower.end(), decoder.begin(), decoder.end());
   return {std::move(tower), entry};
 }
 
 int64_t active(const ModelSpec& spec, const ParameterSpec& tensor) {
-  if (spec.vision && is_vision_parameter(tensor.fqn)) return tensor.numel();
+  if (spec.reads_images() && is_vision_parameter(tensor.fqn)) return tensor.numel();
   if (tensor.role == ParameterRole::kEmbedding) return 0;  // The embedding is a lookup, not a matmul.
   if (tensor.role != ParameterRole::kExpert) return tensor.numel();
   return tensor.numel() * spec.moe->top_k / spec.moe->num_experts;
@@ -84,6 +86,7 @@ std::vector<ParameterSpec> parameters(const ModelSpec& spec) {
   if (spec.other) return {};
   ParameterList list;
   if (spec.vision) list.append(parameters(*spec.vision));
+  if (spec.qwen3_vl) list.append(parameters(spec.qwen3_vl->vision));
   list.add("tok_embeddings.weight", {spec.vocab_size, spec.dim}, ParameterRole::kEmbedding);
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
     list.set_prefix(absl::StrCat("layers.", layer, "."));
@@ -106,12 +109,17 @@ pipeline::ModelBlocks block_names(const ModelSpec& spec) {
   if (spec.flux) return block_names(*spec.flux);
   if (spec.other) return spec.other->blocks;
   if (spec.vision) return blocks_after(vision_block_names(*spec.vision), spec.n_layers);
+  if (spec.qwen3_vl) {
+    const Qwen3VlSpec& vl = *spec.qwen3_vl;
+    return blocks_after(vision_block_names(vl.vision), spec.n_layers, vl.deepstack_layers());
+  }
   return spec.n_layers;
 }
 
 std::string block_of(const ModelSpec& spec, const std::string& fqn) {
   if (spec.flux) return flux_block_of(fqn);
   if (spec.vision && is_vision_parameter(fqn)) return vision_block_of(fqn);
+  if (spec.qwen3_vl && is_vision_parameter(fqn)) return vision_block_of(spec.qwen3_vl->vision, fqn);
   if (fqn.rfind("layers.", 0) == 0) return fqn.substr(0, fqn.find('.', 7));
   return fqn.rfind("tok_embeddings", 0) == 0 ? "tok_embeddings" : "output";
 }

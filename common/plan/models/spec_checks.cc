@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/plan/models/flux.h"
 #include "common/plan/models/number_checks.h"
+#include "common/plan/models/qwen3_vl.h"
 #include "common/plan/models/vision.h"
 
 namespace titan::models {
@@ -75,6 +76,29 @@ json numbers(const VisionSpec& vision) {
           {"out_dim", vision.out_dim}};
 }
 
+json numbers(const Qwen3VlVisionSpec& vision) {
+  return {{"dim", vision.dim},
+          {"ffn_hidden", vision.ffn_hidden},
+          {"n_layers", vision.n_layers},
+          {"n_heads", vision.n_heads},
+          {"channels", vision.channels},
+          {"patch_size", vision.patch_size},
+          {"temporal_patch_size", vision.temporal_patch_size},
+          {"merge", vision.merge},
+          {"position_side", vision.position_side},
+          {"out_dim", vision.out_dim},
+          {"deepstack_layers", vision.deepstack_layers}};
+}
+
+json numbers(const Qwen3VlSpec& spec) {
+  return {{"vision", numbers(spec.vision)},
+          {"mrope_section", spec.mrope_section},
+          {"image_token", spec.image_token},
+          {"video_token", spec.video_token},
+          {"vision_start_token", spec.vision_start_token},
+          {"vision_end_token", spec.vision_end_token}};
+}
+
 json numbers(const OtherModel& other) { return {{"blocks", other.blocks}, {"parameters", other.parameters}}; }
 
 template <typename T>
@@ -136,6 +160,7 @@ json to_json(const ModelSpec& spec) {
           {"flux", or_null(spec.flux)},
           {"other", or_null(spec.other)},
           {"vision", or_null(spec.vision)},
+          {"qwen3_vl", or_null(spec.qwen3_vl)},
           {"dim", spec.dim},
           {"n_layers", spec.n_layers},
           {"n_heads", spec.n_heads},
@@ -251,6 +276,12 @@ std::string of_vision(const ModelSpec& spec) {
   return wrong.empty() ? "" : absl::StrCat("vision.", wrong);
 }
 
+std::string of_qwen3_vl(const ModelSpec& spec) {
+  if (spec.vision) return "vision: a model has one vision tower, and qwen3_vl has its own";
+  const std::string wrong = inconsistency(spec, *spec.qwen3_vl);
+  return wrong.empty() ? "" : absl::StrCat("qwen3_vl: ", wrong);
+}
+
 }  // namespace
 
 std::string inconsistency(const ModelSpec& spec) {
@@ -266,6 +297,7 @@ std::string inconsistency(const ModelSpec& spec) {
   if (wrong.empty() && spec.n_heads != 0) wrong = of_attention(spec);
   if (wrong.empty() && spec.moe) wrong = of_experts(*spec.moe);
   if (wrong.empty() && spec.vision) wrong = of_vision(spec);
+  if (wrong.empty() && spec.qwen3_vl) wrong = of_qwen3_vl(spec);
   return wrong;
 }
 

@@ -56,7 +56,7 @@ int64_t parameter_count(const VisionSpec& spec) {
 }
 
 bool is_vision_parameter(const std::string& fqn) {
-  return absl::StartsWith(fqn, "encoder.") || absl::StartsWith(fqn, "projector.");
+  return absl::StartsWith(fqn, "encoder.") || absl::StartsWith(fqn, "projector.") || absl::StartsWith(fqn, "visual.");
 }
 
 std::vector<std::string> vision_block_names(const VisionSpec& spec) {

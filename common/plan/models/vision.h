@@ -19,7 +19,7 @@ std::string inconsistency(const VisionSpec& spec);
 std::vector<ParameterSpec> parameters(const VisionSpec& spec);
 int64_t parameter_count(const VisionSpec& spec);
 
-// Whether a parameter of a vision-language model is one of the tower, by its name.
+// Whether a parameter of a vision-language model is one of the tower, by its name. Knows Qwen3-VL's tower too.
 bool is_vision_parameter(const std::string& fqn);
 
 // Returns the names of the engine's blocks, in order.

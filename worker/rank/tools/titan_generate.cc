@@ -331,7 +331,7 @@ absl::Status run(Arguments& a) {
     return absl::InvalidArgumentError(
         absl::StrCat("--image: ", a.checkpoint, " is ", source.spec.name, ", a language model, which makes texts"));
   }
-  if (source.spec.vision) {
+  if (source.spec.reads_images()) {
     return absl::UnimplementedError(
         absl::StrCat(a.checkpoint, " has a vision tower (", source.spec.name, "): not supported yet"));
   }

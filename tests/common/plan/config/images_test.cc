@@ -160,12 +160,12 @@ TEST(ImagesTest, KeysOfOtherModelsWarn) {
   EXPECT_THAT(warns(texts), IsEmpty());
   EXPECT_THAT(
       warns(with(kFlux, texts)),
-      Contains(HasSubstr("training.seq_len has no effect while model.name is flux: it applies to language models "
-                         "and vlm")));
+      Contains(HasSubstr("training.seq_len has no effect while model.name is flux: it applies to language "
+                         "models, vlm and qwen3_vl")));
   EXPECT_EQ(warns(with(kFlux, texts)).size(), 3u);
   EXPECT_THAT(warns(with(kVlm, texts)), ElementsAre(HasSubstr("training.dataloader.text_key has no effect")));
   EXPECT_THAT(warns(with(kVlm, {"--data.patch_size=14", "--training.dataloader.decode_threads=4"})), IsEmpty());
-  EXPECT_THAT(warns(with(kFlux, {"--data.patch_size=14"})), ElementsAre(HasSubstr("it applies to vlm")));
+  EXPECT_THAT(warns(with(kFlux, {"--data.patch_size=14"})), ElementsAre(HasSubstr("it applies to vlm and qwen3_vl")));
 }
 
 TEST(ImagesTest, WarnsOfGuidanceThatIsNotTrained) {

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/plan/hf_config/model_match.h"
+#include "common/plan/models/registry.h"
+
 namespace titan::hf_config {
 namespace {
 
@@ -91,17 +94,21 @@ TEST(HfQwen3VlTest, RefusalsNameTheKey) {
 }
 
 TEST(HfQwen3VlTest, DifferencesOfTwoModels) {
-  const HfQwen3Vl one = *read_qwen3_vl(released());
+  const HfModel one = *read_model(released());
+  EXPECT_EQ(one.spec.name, "qwen3_vl");
+  EXPECT_EQ(one.model_type, "qwen3_vl");
   EXPECT_TRUE(compare(one, one).empty());
-  HfQwen3Vl other = one;
-  other.text.n_layers = 30;
-  other.vl.vision.deepstack_layers = {5, 11};
-  other.vl.image_token = 7;
-  other.vl.mrope_section = {20, 22, 22};
+  const models::ModelSpec flavor = *models::find("qwen3_vl", "2B");
+  EXPECT_TRUE(compare(one, {.spec = flavor, .model_type = model_type_of(flavor)}).empty());
+  HfModel other = one;
+  other.spec.n_layers = 30;
+  other.spec.qwen3_vl->vision.deepstack_layers = {5, 11};
+  other.spec.qwen3_vl->image_token = 7;
+  other.spec.qwen3_vl->mrope_section = {20, 22, 22};
   EXPECT_EQ(text_of(compare(one, other)),
-            "num_hidden_layers 28, this model has 30; vision_config.deepstack_visual_indexes [5,11,17], this model has "
-            "[5,11]; image_token_id 151655, this model has 7; text_config.rope_scaling.mrope_section [24,20,20], this "
-            "model has [20,22,22]");
+            "num_hidden_layers 28, this model has 30; image_token_id 151655, this model has 7; "
+            "rope_scaling.mrope_section [24,20,20], this model has [20,22,22]; vision_config.deepstack_visual_indexes "
+            "[5,11,17], this model has [5,11]");
 }
 
 }  // namespace

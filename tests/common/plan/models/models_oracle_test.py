@@ -25,6 +25,7 @@ FAMILIES = {"llama3": (Llama3, llama3_args), "llama4": (Llama4, llama4_args), "q
             "flux": (FluxModel, flux_args), "vlm": (Llama3Siglip2Transformer, llama3_siglip2_args)}
 ONLY_TITAN = {("llama3", flavor) for flavor in ("bench", "1B", "3B")}
 ONLY_TITAN |= {("flux", "flux-tiny-debug"), ("flux", "flux-tiny"), ("vlm", "tiny-debug")}
+ONLY_TITAN |= {("qwen3_vl", flavor) for flavor in ("debugmodel", "2B", "4B", "8B")}
 ONLY_TITAN |= {("llama4", flavor + "_released") for flavor in ("debugmodel", "17bx16e", "17bx128e")}
 
 

@@ -103,7 +103,7 @@ std::vector<Case> recipes() {
   std::vector<Case> all;
   for (const auto& file : fs::directory_iterator(fs::path(std::getenv("TITAN_SOURCE")) / "configs"))
     all.push_back({file.path().stem().string(), ""});
-  std::erase_if(all, [](const Case& one) { return config::resolve_model(load(one).model)->vision.has_value(); });
+  std::erase_if(all, [](const Case& one) { return config::resolve_model(load(one).model)->reads_images(); });
   return all;
 }
 

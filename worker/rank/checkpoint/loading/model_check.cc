@@ -6,7 +6,6 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
 #include "common/plan/hf_config/model_match.h"
-#include "common/plan/hf_config/qwen3_vl.h"
 #include "common/plan/hf_config/read.h"
 #include "common/plan/models/registry.h"
 #include "common/plan/models/spec_checks.h"
@@ -56,18 +55,6 @@ absl::Status compare_keys(const json& there, const json& here, const std::string
                        : mismatch(absl::StrCat(path, " says ", hf_config::text_of(found), kNameTheModel));
 }
 
-// Compares two models with a vision tower. `path` is that of `there`.
-absl::StatusOr<std::vector<std::string>> check_qwen3_vl(const json& there, const json& here, const std::string& path) {
-  const auto ours = hf_config::read_qwen3_vl(here), theirs = hf_config::read_qwen3_vl(there);
-  if (!ours.ok()) return ours.status();
-  if (!theirs.ok()) return mismatch(absl::StrCat(path, ": ", std::string(theirs.status().message())));
-  const std::vector<hf_config::ConfigDifference> found = hf_config::compare(*theirs, *ours);
-  if (!found.empty()) return mismatch(absl::StrCat(path, " says ", hf_config::text_of(found), kNameTheModel));
-  std::vector<std::string> warnings;
-  for (const std::string& note : theirs->notes) warnings.push_back(absl::StrCat(path, ": ", note));
-  return warnings;
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> check_model(const Manifest& manifest, const models::ModelSpec& spec, Use use,
@@ -97,7 +84,6 @@ absl::StatusOr<std::vector<std::string>> check_hf_config(storage::Files& files, 
   if (own.is_null()) return std::vector<std::string>{};
   TITAN_ASSIGN_OR_RETURN(json config, read_config(files, path));
   if (config.is_null()) return std::vector<std::string>{};
-  if (hf_config::is_qwen3_vl(own)) return check_qwen3_vl(config, own, path);
   const auto here = hf_config::read_model(own);
   if (!here.ok()) {
     TITAN_RETURN_IF_ERROR(compare_keys(config, own, path));

@@ -1,3 +1,6 @@
+#include <utility>
+
+#include "common/plan/models/families.h"
 #include "common/plan/models/qwen3_vl_sizes.h"
 
 namespace titan::models {
@@ -35,6 +38,7 @@ Qwen3VlSize debug_size() {
   size.text.vocab_size = 2048;
   size.text.head_dim = size.text.v_head_dim = 16;
   size.text.max_seq_len = 4096;
+  size.text.eos_id = 2;
   size.vl.vision = {.dim = 128,
                     .ffn_hidden = 256,
                     .n_layers = 4,
@@ -43,9 +47,8 @@ Qwen3VlSize debug_size() {
                     .out_dim = 256,
                     .deepstack_layers = {1, 2}};
   size.vl.mrope_section = {4, 2, 2};
-  // These are added tokens of the test tokenizer.
-  size.vl.image_token = 1998, size.vl.vision_start_token = 1999, size.vl.vision_end_token = 2000;
-  size.vl.video_token = 2047;
+  // A small tokenizer begins with the special tokens, those of conversations first (deploy/image_assets).
+  size.vl.vision_start_token = 3, size.vl.vision_end_token = 4, size.vl.image_token = 5, size.vl.video_token = 6;
   return size;
 }
 
@@ -56,6 +59,18 @@ std::vector<Qwen3VlSize> qwen3_vl_sizes() {
           {.text = qwen3_text("2B", 2048, 28, 16, 6144, true), .vl = {.vision = small_tower(2048)}},
           {.text = qwen3_text("4B", 2560, 36, 32, 9728, true), .vl = {.vision = small_tower(2560)}},
           {.text = qwen3_text("8B", 4096, 36, 32, 12288, false), .vl = {.vision = {.out_dim = 4096}}}};
+}
+
+// Several samples share a row, and each attends to itself alone.
+std::vector<ModelSpec> qwen3_vl_flavors() {
+  std::vector<ModelSpec> flavors;
+  for (Qwen3VlSize& size : qwen3_vl_sizes()) {
+    ModelSpec& spec = flavors.emplace_back(std::move(size.text));
+    spec.name = "qwen3_vl";
+    spec.mask = Mask::kBlockCausal;
+    spec.qwen3_vl = std::move(size.vl);
+  }
+  return flavors;
 }
 
 }  // namespace titan::models

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/plan/hf_config/qwen3_vl.h"
 #include "common/plan/models/qwen3_vl.h"
+#include "worker/rank/model/families.h"
 #include "worker/rank/model/qwen3_vl/qwen3_vl.h"
 
 namespace titan::model::qwen3_vl {
@@ -88,7 +89,13 @@ class Mapper final : public checkpoint::HfMapper {
   std::set<std::string> tower_;  // FQNs.
 };
 
+std::unique_ptr<checkpoint::HfMapper> mapper(const models::ModelSpec& spec) {
+  return make_mapper(language_model(spec), *spec.qwen3_vl);
+}
+
 }  // namespace
+
+HfFamily hf() { return {.name = "qwen3_vl", .mapper = mapper}; }
 
 std::unique_ptr<checkpoint::HfMapper> make_mapper(const models::ModelSpec& text, const models::Qwen3VlSpec& spec) {
   return std::make_unique<Mapper>(text, spec);

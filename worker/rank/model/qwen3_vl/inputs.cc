@@ -110,19 +110,22 @@ at::Tensor token_rotation(const models::ModelSpec& text, const Qwen3VlSpec& spec
   return nn::rope_rows(rope_options(text, /*seq_len=*/0), positions, models::mrope_axes(text, spec), compute);
 }
 
+absl::Status add_rotation(const models::ModelSpec& text, const Qwen3VlSpec& spec, const at::Tensor& tokens,
+                          const RowImages& images, at::ScalarType compute, nn::MicrobatchContext& context) {
+  TITAN_ASSIGN_OR_RETURN(at::Tensor positions, rope_positions(tokens, images, spec));
+  positions = device::copy_async(positions, context.tokens.device());
+  if (context.positions.defined()) positions = positions.index_select(2, context.positions);  // A share of each row.
+  context.tensors[kTokenRotation] = token_rotation(text, spec, positions, compute);
+  return absl::OkStatus();
+}
+
 absl::Status add_places(const models::ModelSpec& text, const Qwen3VlSpec& spec, const at::Tensor& tokens,
                         const RowImages& images, at::ScalarType compute, nn::MicrobatchContext& context) {
-  TITAN_ASSIGN_OR_RETURN(at::Tensor positions, rope_positions(tokens, images, spec));
+  TITAN_RETURN_IF_ERROR(add_rotation(text, spec, tokens, images, compute, context));
   const at::Tensor is_image = tokens.eq(spec.image_token);
   at::Tensor rows = image_rows(tokens, spec.image_token, at::arange(is_image.sum().item<int64_t>(), at::kLong));
-  const at::Device device = context.tokens.device();
-  positions = device::copy_async(positions, device);
-  rows = device::copy_async(rows, device);
-  if (context.positions.defined()) {  // A share of each row.
-    positions = positions.index_select(2, context.positions);
-    rows = rows.index_select(1, context.positions);
-  }
-  context.tensors[kTokenRotation] = token_rotation(text, spec, positions, compute);
+  rows = device::copy_async(rows, context.tokens.device());
+  if (context.positions.defined()) rows = rows.index_select(1, context.positions);
   context.tensors[kImageRows] = rows;
   return absl::OkStatus();
 }

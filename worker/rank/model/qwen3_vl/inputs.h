@@ -42,9 +42,12 @@ absl::StatusOr<at::Tensor> rope_positions(const at::Tensor& tokens, const RowIma
 at::Tensor token_rotation(const models::ModelSpec& text, const models::Qwen3VlSpec& spec, const at::Tensor& positions,
                           at::ScalarType compute);
 
-// Adds kTokenRotation and kImageRows, for ranks that run the tower on all images, to a context whose tokens are on its
-// device and may be a share of `tokens` (parallel::shard_microbatch()). `tokens`: int64 [B, row length] on the CPU.
-// Errors: those of rope_positions().
+// Adds kTokenRotation to a context whose tokens are on its device and may be a share of `tokens`
+// (parallel::shard_microbatch()). `tokens`: int64 [B, row length] on the CPU. Errors: those of rope_positions().
+absl::Status add_rotation(const models::ModelSpec& text, const models::Qwen3VlSpec& spec, const at::Tensor& tokens,
+                          const RowImages& images, at::ScalarType compute, nn::MicrobatchContext& context);
+
+// Adds kTokenRotation and kImageRows, for ranks that run the tower on all images. Errors: those of rope_positions().
 absl::Status add_places(const models::ModelSpec& text, const models::Qwen3VlSpec& spec, const at::Tensor& tokens,
                         const RowImages& images, at::ScalarType compute, nn::MicrobatchContext& context);
 

@@ -8,10 +8,13 @@
 #include "common/plan/models/qwen3_vl.h"
 #include "worker/rank/model/decoder/decoder.h"
 #include "worker/rank/model/decoder/options.h"
+#include "worker/rank/model/families.h"
 #include "worker/rank/model/qwen3_vl/deepstack.h"
+#include "worker/rank/model/qwen3_vl/image_adapter.h"
 #include "worker/rank/model/qwen3_vl/inputs.h"
 #include "worker/rank/model/vision/image_tokens.h"
 #include "worker/rank/model/vision/qwen3_vl.h"
+#include "worker/rank/model/vlm/objective.h"
 #include "worker/rank/nn/loss.h"
 
 namespace titan::model::qwen3_vl {
@@ -55,10 +58,23 @@ absl::StatusOr<Model> build_model(const models::ModelSpec& text, const models::Q
   model.edge_rows = [](const nn::MicrobatchContext& context) { return context.tokens.size(0); };
   model.loss.by_parts = [](const auto&... of) { return nn::head_cross_entropy_sum(of...); };
   model.parallelize = [text, embedding](Model& whole, const ParallelOptions& parallel) {
-    split_tokens(*embedding, parallel);
+    split_embedding(*embedding, parallel);
     return parallelize_decoder(whole, text, parallel);
   };
   return model;
+}
+
+models::ModelSpec language_model(models::ModelSpec spec) {
+  spec.qwen3_vl.reset();
+  return spec;
+}
+
+absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& options) {
+  return build_model(language_model(spec), *spec.qwen3_vl, options);
+}
+
+std::unique_ptr<Objective> objective(const models::ModelSpec& spec) {
+  return std::make_unique<vlm::VlmObjective>(spec, image_adapter(spec));
 }
 
 }  // namespace titan::model::qwen3_vl

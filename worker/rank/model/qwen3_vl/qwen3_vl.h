@@ -13,10 +13,14 @@
 
 namespace titan::model::qwen3_vl {
 
+// Returns the language model of a spec of the family: what build_model() and make_mapper() call `text`.
+models::ModelSpec language_model(models::ModelSpec spec);
+
 // Builds the blocks of the tower, "visual.patch_embed" to "visual.merger", then those of the decoder. The entry blocks
 // are the tower, the embedding and the layers of DeepStack. The first takes the context's kPatches; the context also
 // has Qwen3VlImages as its extension, and what add_places() adds. A mesh splits the decoder as it does Qwen 3's; every
-// tensor and context rank runs the whole tower. InvalidArgument names the numbers that do not fit together.
+// tensor and context rank has the whole tower. Context ranks may encode different images (Images::padded_patches).
+// InvalidArgument names the numbers that do not fit together.
 absl::StatusOr<Model> build_model(const models::ModelSpec& text, const models::Qwen3VlSpec& spec,
                                   const BuildOptions& options);
 

@@ -26,13 +26,25 @@ at::Tensor place_images(const at::Tensor& embedded, const at::Tensor& rows, cons
   return at::where(rows.ge(0).unsqueeze(-1), chosen, wide);
 }
 
-void split_tokens(MultimodalEmbedding& embedding, const ParallelOptions& options) {
+namespace {
+
+void split_over_tensor_ranks(MultimodalEmbedding& embedding, const ParallelOptions& options) {
   const comm::Group& tensor = options.mesh->group(mesh::Axis::kTensor);
   if (tensor.size() == 1 || !options.sequence_parallel) return;
   embedding.share_images = [&tensor](const at::Tensor& visual) { return comm::fan_out(visual, tensor); };
   embedding.own_tokens = [&tensor](const at::Tensor& rows) {
     const int64_t tokens = rows.size(1) / tensor.size();
     return rows.narrow(1, tensor.rank() * tokens, tokens);
+  };
+}
+
+}  // namespace
+
+void split_embedding(MultimodalEmbedding& embedding, const ParallelOptions& options) {
+  split_over_tensor_ranks(embedding, options);
+  const comm::Group& context = options.mesh->group(mesh::Axis::kContext);
+  embedding.share_images = [&context, share = embedding.share_images](const at::Tensor& visual) {
+    return nn::through(share, comm::gather(visual, 0, context));
   };
 }
 

@@ -37,8 +37,9 @@ class MultimodalEmbedding : public TokenEmbedding {
   nn::Transform own_tokens;    // Maps kImageRows [B, T] to those of this rank's activations [B, T / size, D].
 };
 
-// Sets the seams for tensor ranks. With sequence parallelism each of them places the images of its tokens, so the
-// gradients of the tower's result are summed over the ranks. Otherwise all have the whole sum, and nothing is set.
-void split_tokens(MultimodalEmbedding& embedding, const ParallelOptions& options);
+// Sets the seams for tensor and context ranks, all of which have the whole tower. With sequence parallelism each tensor
+// rank places the images of its tokens, so the gradients of the tower's result are summed over the ranks; otherwise all
+// have the whole sum. Context ranks may encode different images, and exchange the results.
+void split_embedding(MultimodalEmbedding& embedding, const ParallelOptions& options);
 
 }  // namespace titan::model

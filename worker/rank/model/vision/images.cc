@@ -10,7 +10,7 @@
 namespace titan::model {
 
 Images pack_images(std::vector<models::PatchGrid> grids) {
-  TORCH_CHECK(!grids.empty(), "images: a microbatch without images needs placeholder_image()");
+  TORCH_CHECK(!grids.empty(), "images: there are none to pack");
   Images images;
   images.grids = std::move(grids);
   std::vector<int64_t> image_of_patch;
@@ -24,8 +24,6 @@ Images pack_images(std::vector<models::PatchGrid> grids) {
   images.context.flash_calls = std::make_shared<nn::FlashCalls>();
   return images;
 }
-
-Images placeholder_image() { return pack_images({{.height = 1, .width = 1}}); }
 
 const Images& images_of(const nn::MicrobatchContext& context) {
   const auto* images = dynamic_cast<const Images*>(context.extension.get());

@@ -25,11 +25,6 @@ struct Images : nn::ContextExtension {
 // Returns the images with these grids, each of at least one patch. There must be at least one.
 Images pack_images(std::vector<models::PatchGrid> grids);
 
-// Returns what a rank encodes for a microbatch without images: one patch that no token stands for. Ranks that share the
-// encoder (FSDP) gather its parameters and reduce its gradients together, so each of them has to run it. The gradients
-// of such a pass are zero.
-Images placeholder_image();
-
 // Finds the images of a microbatch, for the blocks of the vision tower.
 using ImagesOf = std::function<const Images&(const nn::MicrobatchContext&)>;
 

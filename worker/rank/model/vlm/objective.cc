@@ -24,7 +24,6 @@ namespace titan::model::vlm {
 namespace {
 
 constexpr char kAssets[] = "model.hf_assets_path";
-constexpr int32_t kExampleImage = 1;  // The image token of examples.
 
 // The keys of one section that say how its rows are made.
 struct RowKeys {
@@ -50,15 +49,15 @@ int64_t rows_with_limit(int64_t global_batch, int64_t local_batch) {
 }
 
 data::MultimodalOptions limits_of(const config::JobConfig& config, const RowKeys& keys, int64_t global_batch,
-                                  const models::VisionSpec& vision, const data::ImageTokens& special) {
+                                  const PatchNumbers& patches, const data::ImageTokens& special) {
   const config::DataSection& data = config.data;
   return {.rows = rows_with_limit(global_batch, keys.local_batch),
           .seq_len = keys.seq_len,
           .max_images = data.max_images_per_batch,
           .max_patches_per_image = data.max_patches_per_image,
           .packing_window = data.packing_buffer_size,
-          .spatial_merge_size = data.spatial_merge_size,
-          .patch_values = vision.patch_values(),
+          .spatial_merge_size = patches.merge,
+          .patch_values = patches.values,
           .image_token = special.image,
           .pad_token = special.pad};
 }
@@ -67,20 +66,30 @@ at::Tensor on(const at::Tensor& tensor, at::Device device) { return device::copy
 
 }  // namespace
 
-absl::Status VlmObjective::prepare(const config::JobConfig& config, const RankPlace& /*place*/) {
-  const models::VisionSpec& vision = *spec_.vision;
+absl::Status VlmObjective::prepare_shapes(const config::JobConfig& config, const RankPlace& /*place*/) {
+  const PatchNumbers patches = images_->numbers();
   const auto differ = [&](const char* key, int64_t value, int64_t needed) {
     return absl::InvalidArgumentError(absl::StrCat("data.", key, ": is ", value, ", but the vision tower of ",
                                                    spec_.name, " ", spec_.flavor, " has ", needed));
   };
-  if (config.data.patch_size != vision.patch_size)
-    return differ("patch_size", config.data.patch_size, vision.patch_size);
-  if (config.data.spatial_merge_size != 1) return differ("spatial_merge_size", config.data.spatial_merge_size, 1);
-  TITAN_ASSIGN_OR_RETURN(tokenizer_, ImageTextTokenizer::load(kAssets, config.model.hf_assets_path));
+  if (config.data.patch_size != patches.patch_size)
+    return differ("patch_size", config.data.patch_size, patches.patch_size);
+  if (config.data.spatial_merge_size != patches.merge)
+    return differ("spatial_merge_size", config.data.spatial_merge_size, patches.merge);
+  return images_->use_keys(config);
+}
+
+absl::Status VlmObjective::prepare(const config::JobConfig& config, const RankPlace& place) {
+  TITAN_RETURN_IF_ERROR(prepare_shapes(config, place));
+  const std::string& folder = config.model.hf_assets_path;
+  TITAN_ASSIGN_OR_RETURN(tokenizer_, ImageTextTokenizer::load(kAssets, folder, images_->token_texts()));
+  if (absl::Status bad = images_->use_tokens(tokenizer_->special()); !bad.ok())
+    return annotate(bad, absl::StrCat(kAssets, ": ", folder));
+  if (absl::Status bad = images_->use_assets(folder); !bad.ok()) return annotate(bad, kAssets);
   if (tokenizer_->max_id() < spec_.vocab_size) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(kAssets, ": the tokenizer in ", config.model.hf_assets_path,
-                                                 " has tokens up to ", tokenizer_->max_id(), ", but ", spec_.name, " ",
-                                                 spec_.flavor, " has a vocabulary of ", spec_.vocab_size));
+  return absl::InvalidArgumentError(absl::StrCat(kAssets, ": the tokenizer in ", folder, " has tokens up to ",
+                                                 tokenizer_->max_id(), ", but ", spec_.name, " ", spec_.flavor,
+                                                 " has a vocabulary of ", spec_.vocab_size));
 }
 
 int64_t VlmObjective::longest_row(const config::JobConfig& config) const {
@@ -99,18 +108,15 @@ absl::StatusOr<std::unique_ptr<data::BatchSource>> VlmObjective::open(const conf
   const data::SampleOrder order = sample_order(*samples, keys.loader);
   const RowDealerOptions options{
       .rows = reading_options(keys.loader, share, keys.loop),
-      .limits = limits_of(config, keys, share.global_batch, *spec_.vision, tokenizer_->special()),
+      .limits = limits_of(config, keys, share.global_batch, images_->numbers(), tokenizer_->special()),
       .one_image_a_sample = found.kind.layout == data::SampleLayout::kCaption};
-  const images::PatchOptions patches{.patch_size = static_cast<int>(config.data.patch_size),
-                                     .merge_size = static_cast<int>(config.data.spatial_merge_size),
-                                     .max_patches = static_cast<int>(config.data.max_patches_per_image)};
-  const auto decode = [patches, limits = options.limits, tokenizer = tokenizer_](const data::Sample& sample,
-                                                                                 int64_t) -> absl::StatusOr<std::any> {
-    TITAN_ASSIGN_OR_RETURN(data::MultimodalSample decoded, decode_sample(sample, patches, limits, *tokenizer));
+  const auto decode = [images = images_, limits = options.limits, tokenizer = tokenizer_](
+                          const data::Sample& sample, int64_t) -> absl::StatusOr<std::any> {
+    TITAN_ASSIGN_OR_RETURN(data::MultimodalSample decoded, decode_sample(sample, *images, limits, *tokenizer));
     return std::any(std::move(decoded));
   };
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<RowDealer> rows, open_rows(std::move(samples), order, decode, options));
-  return std::make_unique<ImageTextBatches>(std::move(rows), spec_.vision->patch_values());
+  return std::make_unique<ImageTextBatches>(std::move(rows), images_->numbers().values);
 }
 
 absl::StatusOr<std::unique_ptr<data::BatchSource>> VlmObjective::open_training(const config::JobConfig& config,
@@ -126,22 +132,25 @@ absl::StatusOr<std::unique_ptr<data::BatchSource>> VlmObjective::open_validation
 data::Batch VlmObjective::example(const config::JobConfig& config, int64_t rows) const {
   const int64_t seq_len = config.training.seq_len,
                 images = std::max<int64_t>(config.data.max_images_per_batch / rows, 1);
-  const int64_t most = std::max<int64_t>(std::min(config.data.max_patches_per_image, seq_len / images), 1);
-  const auto height = static_cast<int64_t>(std::sqrt(static_cast<double>(most))), width = most / height;
-  const int64_t placed = std::min(images, seq_len / (height * width)), patches = placed * height * width;
-  const at::Tensor tokens = at::zeros({rows, seq_len}, at::kLong);
-  tokens.narrow(1, 0, patches).fill_(kExampleImage);
+  const PatchNumbers numbers = images_->numbers();
+  const int64_t square = numbers.merge * numbers.merge;
+  const int64_t most = std::max<int64_t>(std::min(config.data.max_patches_per_image / square, seq_len / images), 1);
+  const auto height = static_cast<int64_t>(std::sqrt(static_cast<double>(most))), width = most / height;  // In tokens.
+  const int64_t placed = std::min(images, seq_len / (height * width)), image_tokens = placed * height * width;
+  const at::Tensor tokens = at::full({rows, seq_len}, images_->image_token() == 0 ? 1 : 0, at::kLong);
+  tokens.narrow(1, 0, image_tokens).fill_(images_->image_token());
+  const at::Tensor grid = at::tensor({height * numbers.merge, width * numbers.merge}, at::kLong);
   return {{data::kTokens, tokens},
           {data::kLabels, at::zeros_like(tokens)},
           {data::kDocuments, at::zeros_like(tokens)},
-          {kPatches, at::zeros({rows, patches, spec_.vision->patch_values()}, at::kFloat)},
-          {kGrids, at::tensor({height, width}, at::kLong).repeat({rows, placed, 1})}};
+          {kPatches, at::zeros({rows, image_tokens * square, numbers.values}, at::kFloat)},
+          {kGrids, grid.repeat({rows, placed, 1})}};
 }
 
 Microbatch VlmObjective::microbatch(const data::Batch& batch, const MicrobatchOptions& options) const {
   const comm::Group* const context = options.context.group;
-  const ImageDeal images =
-      deal_images(batch.at(kGrids), batch.at(kPatches), *spec_.vision, context != nullptr ? context->rank() : 0,
+  const ImageDeal deal =
+      deal_images(batch.at(kGrids), batch.at(kPatches), *images_, context != nullptr ? context->rank() : 0,
                   context != nullptr ? context->size() : 1);
   nn::MicrobatchContext one;
   one.tokens = batch.at(data::kTokens);
@@ -150,8 +159,8 @@ Microbatch VlmObjective::microbatch(const data::Batch& batch, const MicrobatchOp
     one.documents = batch.at(data::kDocuments);
     one.flash_calls = std::make_shared<nn::FlashCalls>();
   }
-  const int64_t image_token = tokenizer_ != nullptr ? tokenizer_->special().image : kExampleImage;
-  at::Tensor rows = image_rows(one.tokens, image_token, images.rows);
+  const at::Tensor whole_rows = one.tokens;
+  at::Tensor rows = image_rows(whole_rows, images_->image_token(), deal.rows);
   if (context != nullptr) {
     one = parallel::shard_microbatch(one, options.context);
     if (one.positions.defined()) rows = rows.index_select(1, one.positions);
@@ -160,8 +169,11 @@ Microbatch VlmObjective::microbatch(const data::Batch& batch, const MicrobatchOp
   one.tokens = on(one.tokens, options.device);
   one.labels = on(one.labels, options.device);
   one.positions = on(one.positions, options.device);
-  one.tensors = {{kPatches, on(images.patches, options.device)}, {kImageRows, on(rows, options.device)}};
-  one.extension = images.images;
+  one.tensors = {{kPatches, on(deal.patches, options.device)}, {kImageRows, on(rows, options.device)}};
+  const std::shared_ptr<Images> images = images_->pack(deal.grids, options.device);
+  images->padded_patches = deal.padded_rows;
+  one.extension = images;
+  images_->add_inputs(whole_rows, batch.at(kGrids), one);
   return {std::move(one), labels};
 }
 

@@ -10,16 +10,19 @@
 #include "common/plan/models/model_spec.h"
 #include "worker/rank/data/multimodal/samples.h"
 #include "worker/rank/model/objective.h"
+#include "worker/rank/model/vlm/image_adapter.h"
 #include "worker/rank/model/vlm/sample_decoder.h"
 
 namespace titan::model::vlm {
 
 class VlmObjective final : public Objective {
  public:
-  explicit VlmObjective(models::ModelSpec spec) : spec_(std::move(spec)) {}
+  VlmObjective(models::ModelSpec spec, std::shared_ptr<ImageAdapter> images)
+      : spec_(std::move(spec)), images_(std::move(images)) {}
 
   // Loads the tokenizer, and checks that it and the keys of [data] fit the model.
   absl::Status prepare(const config::JobConfig& config, const RankPlace& place) override;
+  absl::Status prepare_shapes(const config::JobConfig& config, const RankPlace& place) override;
   int64_t longest_row(const config::JobConfig& config) const override;
   absl::StatusOr<std::unique_ptr<data::BatchSource>> open_training(const config::JobConfig& config,
                                                                    const DataShare& share) override;
@@ -40,6 +43,7 @@ class VlmObjective final : public Objective {
                                                           bool training);
 
   const models::ModelSpec spec_;
+  const std::shared_ptr<ImageAdapter> images_;
   std::shared_ptr<ImageTextTokenizer> tokenizer_;  // Null in a dry run.
   std::vector<std::string> notes_;                 // About the files of the samples.
 };

@@ -11,21 +11,22 @@
 namespace titan::model::vlm {
 namespace {
 
-absl::StatusOr<data::SampleImage> decode(const std::string& bytes, const images::PatchOptions& options) {
+absl::StatusOr<data::SampleImage> decode(const std::string& bytes, const ImageAdapter& adapter) {
   const absl::StatusOr<images::Image> image = images::decode_image(bytes);
   if (!image.ok()) return data::unusable(image.status());
-  absl::StatusOr<images::ImagePatches> cut = images::cut_patches(*image, options);
+  absl::StatusOr<data::SampleImage> cut = adapter.cut(*image);
   if (!cut.ok()) return data::unusable(cut.status());
-  return data::SampleImage{.grid = {.height = cut->rows, .width = cut->columns}, .patches = std::move(cut->patches)};
+  return cut;
 }
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<ImageTextTokenizer>> ImageTextTokenizer::load(const std::string& key,
-                                                                             const std::string& folder) {
+                                                                             const std::string& folder,
+                                                                             const data::ImageTokenTexts& texts) {
   absl::StatusOr<std::unique_ptr<data::Tokenizer>> tokenizer = data::Tokenizer::load(folder);
   if (!tokenizer.ok()) return annotate(tokenizer.status(), key);
-  const absl::StatusOr<data::ImageTokens> special = data::find_image_tokens(**tokenizer);
+  const absl::StatusOr<data::ImageTokens> special = data::find_image_tokens(**tokenizer, texts);
   if (!special.ok()) return annotate(special.status(), absl::StrCat(key, ": ", folder));
   if (!(*tokenizer)->eos_id()) {
     return absl::InvalidArgumentError(
@@ -39,7 +40,7 @@ absl::StatusOr<data::SampleTokens> ImageTextTokenizer::encode(const std::vector<
   return data::tokenize_sample(*tokenizer_, special_, parts);
 }
 
-absl::StatusOr<data::MultimodalSample> decode_sample(const data::Sample& sample, const images::PatchOptions& patches,
+absl::StatusOr<data::MultimodalSample> decode_sample(const data::Sample& sample, const ImageAdapter& adapter,
                                                      const data::MultimodalOptions& limits,
                                                      ImageTextTokenizer& tokenizer) {
   data::MultimodalSample decoded;
@@ -49,7 +50,7 @@ absl::StatusOr<data::MultimodalSample> decode_sample(const data::Sample& sample,
       parts.push_back({.text = part.bytes});
       continue;
     }
-    TITAN_ASSIGN_OR_RETURN(data::SampleImage image, decode(part.bytes, patches));
+    TITAN_ASSIGN_OR_RETURN(data::SampleImage image, decode(part.bytes, adapter));
     parts.push_back({.text = "", .image_tokens = data::image_tokens(image.grid, limits.spatial_merge_size)});
     decoded.images.push_back(std::move(image));
   }
@@ -57,6 +58,7 @@ absl::StatusOr<data::MultimodalSample> decode_sample(const data::Sample& sample,
   decoded.tokens = std::move(tokens.ids);
   decoded.labels = std::move(tokens.labels);
   TITAN_RETURN_IF_ERROR(data::check_sample(decoded, limits));
+  TITAN_RETURN_IF_ERROR(adapter.check(decoded));
   return decoded;
 }
 

@@ -9,20 +9,22 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "worker/rank/data/images/patches.h"
 #include "worker/rank/data/multimodal/samples.h"
 #include "worker/rank/data/samples/sample.h"
 #include "worker/rank/data/tokenizer/image_text.h"
 #include "worker/rank/data/tokenizer/tokenizer.h"
+#include "worker/rank/model/vlm/image_adapter.h"
 
 namespace titan::model::vlm {
 
 // A tokenizer with the special tokens of images. Used by several threads.
 class ImageTextTokenizer {
  public:
-  // Loads the folder's tokenizer. Errors: those of Tokenizer::load and find_image_tokens, and InvalidArgument if it has
-  // no EOS token; they begin with `key`, the configuration's key of the folder.
-  static absl::StatusOr<std::shared_ptr<ImageTextTokenizer>> load(const std::string& key, const std::string& folder);
+  // Loads the folder's tokenizer; `texts` are its special tokens. Errors: those of Tokenizer::load and
+  // find_image_tokens, and InvalidArgument if it has no EOS token; they begin with `key`, the configuration's key of
+  // the folder.
+  static absl::StatusOr<std::shared_ptr<ImageTextTokenizer>> load(const std::string& key, const std::string& folder,
+                                                                  const data::ImageTokenTexts& texts);
 
   const data::ImageTokens& special() const { return special_; }
   int32_t max_id() const { return tokenizer_->max_id(); }
@@ -40,7 +42,7 @@ class ImageTextTokenizer {
 
 // Decodes the images of a sample, cuts them into patches and tokenizes its texts around them. InvalidArgument: the
 // sample cannot be used, with the reason: an image that is damaged or has an unsuitable shape, or check_sample().
-absl::StatusOr<data::MultimodalSample> decode_sample(const data::Sample& sample, const images::PatchOptions& patches,
+absl::StatusOr<data::MultimodalSample> decode_sample(const data::Sample& sample, const ImageAdapter& adapter,
                                                      const data::MultimodalOptions& limits,
                                                      ImageTextTokenizer& tokenizer);
 

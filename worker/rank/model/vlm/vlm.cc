@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "common/base/status/status.h"
-#include "worker/rank/comm/functional.h"
 #include "worker/rank/model/decoder/decoder.h"
 #include "worker/rank/model/families.h"
 #include "worker/rank/model/vision/image_tokens.h"
@@ -10,22 +9,11 @@
 #include "worker/rank/model/vision/siglip2.h"
 #include "worker/rank/model/vlm/inputs.h"
 #include "worker/rank/model/vlm/objective.h"
+#include "worker/rank/model/vlm/siglip2_adapter.h"
 
 // A vision-language model, like torchtitan's Llama3Siglip2: a vision tower, whose results take the places of the image
 // tokens in the embedded text, and a decoder.
 namespace titan::model::vlm {
-namespace {
-
-// The tower stays whole on every rank. Context ranks encode different images, and exchange the results.
-void split_embedding(MultimodalEmbedding& embedding, const ParallelOptions& options) {
-  split_tokens(embedding, options);
-  const comm::Group& context = options.mesh->group(mesh::Axis::kContext);
-  embedding.share_images = [&context, share = embedding.share_images](const at::Tensor& visual) {
-    return nn::through(share, comm::gather(visual, 0, context));
-  };
-}
-
-}  // namespace
 
 absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& options) {
   MultimodalEmbedding* embedding = nullptr;
@@ -48,6 +36,8 @@ absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& o
   return model;
 }
 
-std::unique_ptr<Objective> objective(const models::ModelSpec& spec) { return std::make_unique<VlmObjective>(spec); }
+std::unique_ptr<Objective> objective(const models::ModelSpec& spec) {
+  return std::make_unique<VlmObjective>(spec, siglip2_adapter(*spec.vision));
+}
 
 }  // namespace titan::model::vlm

@@ -251,7 +251,7 @@ TEST(PlaceImagesTest, UnequalNumbersAreNamed) {
 // gradient of zero, so that ranks with images are not delayed or changed.
 TEST_F(TowerTest, PlaceholderChangesNothing) {
   set_weights(at::kDouble);
-  images_ = placeholder_image();
+  images_ = pack_images({{.height = 1, .width = 1}});
   models::ModelSpec text;
   text.dim = kSpec.out_dim;
   text.vocab_size = 12;

@@ -8,6 +8,7 @@
 #include "worker/rank/data/samples/sample_order.h"
 #include "worker/rank/model/vlm/image_deal.h"
 #include "worker/rank/model/vlm/row_dealer.h"
+#include "worker/rank/model/vlm/siglip2_adapter.h"
 
 namespace titan::model::vlm {
 namespace {
@@ -139,6 +140,12 @@ TEST_F(RowDealerTest, OtherStatesAreRefused) {
   EXPECT_EQ(packed->restore(state).code(), absl::StatusCode::kInvalidArgument);
 }
 
+int64_t patches_of(const std::vector<models::PatchGrid>& grids) {
+  int64_t patches = 0;
+  for (const models::PatchGrid& grid : grids) patches += grid.patches();
+  return patches;
+}
+
 // Each image is encoded by one rank, and the rows lead from its tokens to its patches there.
 TEST(ImageDealTest, RowsFindThePatches) {
   const std::vector<std::vector<models::PatchGrid>> grids = {{{2, 3}, {1, 1}}, {}, {{4, 2}, {3, 1}, {1, 2}}};
@@ -156,16 +163,16 @@ TEST(ImageDealTest, RowsFindThePatches) {
       }
     }
   }
-  const models::VisionSpec vision{
-      .dim = 8, .ffn_hidden = 8, .n_layers = 1, .n_heads = 1, .channels = 1, .patch_size = 1};
+  const auto adapter =
+      siglip2_adapter({.dim = 8, .ffn_hidden = 8, .n_layers = 1, .n_heads = 1, .channels = 1, .patch_size = 1});
   for (const int ranks : {1, 2, 3, 7}) {
     std::vector<at::Tensor> gathered;
     at::Tensor rows;
     for (int rank = 0; rank < ranks; ++rank) {
-      const ImageDeal deal = deal_images(sides, patches, vision, rank, ranks);
-      EXPECT_EQ(deal.patches.size(1), deal.images->patches());
+      const ImageDeal deal = deal_images(sides, patches, *adapter, rank, ranks);
+      EXPECT_EQ(deal.patches.size(1), patches_of(deal.grids));
       gathered.push_back(
-          at::constant_pad_nd(deal.patches[0], {0, 0, 0, deal.images->padded_patches - deal.patches.size(1)}));
+          at::constant_pad_nd(deal.patches[0], {0, 0, 0, deal.padded_rows - deal.patches.size(1)}));
       if (rank > 0) {
         EXPECT_TRUE(rows.equal(deal.rows));
       }
@@ -176,7 +183,7 @@ TEST(ImageDealTest, RowsFindThePatches) {
       EXPECT_EQ(gathered[0].size(0), 10) << "20 patches are shared out evenly";
     }
   }
-  const ImageDeal none = deal_images(at::zeros({2, 0, 2}, at::kLong), at::zeros({2, 0, 1}), vision, 1, 2);
+  const ImageDeal none = deal_images(at::zeros({2, 0, 2}, at::kLong), at::zeros({2, 0, 1}), *adapter, 1, 2);
   EXPECT_EQ(none.rows.size(0), 0);
   EXPECT_EQ(none.patches.sizes(), (std::vector<int64_t>{1, 1, 1}));
 }
