@@ -32,7 +32,7 @@ endforeach()
 install(TARGETS titan-data RUNTIME DESTINATION bin COMPONENT titan-rank)
 
 install(DIRECTORY configs DESTINATION share/titan COMPONENT titan-common FILES_MATCHING PATTERN "*.toml")
-foreach(folder c4_test c4_validation tokenizer shapes shapes_validation t5-tiny clip-tiny autoencoder-tiny)
+foreach(folder c4_test c4_validation tokenizer shapes shapes_validation t5-tiny clip-tiny autoencoder-tiny qwen3-vl-tiny)
   install(DIRECTORY ${TITAN_DEPS}/assets/${folder} DESTINATION share/titan/assets COMPONENT titan-common)
 endforeach()
 install(DIRECTORY deploy/prometheus deploy/grafana DESTINATION share/titan COMPONENT titan-common

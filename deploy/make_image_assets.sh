@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Makes the pictures and the small encoders with which examples and tests train Flux.
+# Makes the pictures, the small encoders and the tokenizer with which examples and tests train Flux and Qwen3-VL.
 #
 #   deploy/make_image_assets.sh DIR
 #
 # DIR/shapes, DIR/shapes_validation   pictures of a coloured shape with captions, as WebDataset archives
 # DIR/t5-tiny, DIR/clip-tiny          text encoders with random weights, and tokenizers for the captions
 # DIR/autoencoder-tiny                an autoencoder of such pictures, trained by deploy/image_assets/train_autoencoder.py
+# DIR/qwen3-vl-tiny                   a tokenizer for the debug model of Qwen3-VL
 #
 # It always makes the same bytes, without a network. Each folder appears whole or not at all; an existing one is kept.
 set -euo pipefail
@@ -15,7 +16,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 target=$(cd "$1" && pwd)
 python=$(dirname "$target")/venv/bin/python
-folders=(shapes shapes_validation t5-tiny clip-tiny autoencoder-tiny)
+folders=(shapes shapes_validation t5-tiny clip-tiny autoencoder-tiny qwen3-vl-tiny)
 
 complete() {
   local folder
@@ -42,4 +43,4 @@ for folder in "${folders[@]}"; do
   mv "$work/assets/$folder" "$target/$folder"
 done
 printf '%s' "$recipe" >"$target/.image_recipe"
-echo "make_image_assets: pictures of shapes and small encoders are in $target"
+echo "make_image_assets: pictures of shapes, small encoders and a tokenizer are in $target"

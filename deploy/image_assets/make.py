@@ -1,4 +1,4 @@
-"""Makes pictures with captions and the small encoders of Flux. Called by make_image_assets.sh."""
+"""Makes pictures with captions, the small encoders of Flux and a tokenizer for Qwen3-VL. Called by make_image_assets.sh."""
 
 import argparse
 import io
@@ -7,6 +7,7 @@ import pathlib
 import tarfile
 
 import autoencoder
+import qwen_tokenizer
 import shapes
 import tensors
 import text_encoders
@@ -45,6 +46,7 @@ def main():
     text_encoders.write_t5(out / "t5-tiny")
     text_encoders.write_clip(out / "clip-tiny")
     write_autoencoder(out / "autoencoder-tiny")
+    qwen_tokenizer.write(out / "qwen3-vl-tiny")
 
 
 main()

@@ -104,9 +104,14 @@ def write_t5(folder):
 
 
 def merges():
-    """Returns the pairs of a byte-pair encoding (arXiv 1508.07909) of the words of captions, each a token in the end. Of pairs that are equally
+    """Returns the pairs of CLIP's byte-pair encoding of the words of captions."""
+    return most_frequent_pairs([[*word[:-1], word[-1] + "</w>"] for word in words()])
+
+
+def most_frequent_pairs(parts):
+    """Returns the pairs of a byte-pair encoding (arXiv 1508.07909) of words in parts, each a token in the end. Of pairs that are equally
     frequent the first in the alphabet is taken; the trainer of `tokenizers` takes any."""
-    parts, pairs = [[*word[:-1], word[-1] + "</w>"] for word in words()], []
+    pairs = []
     while True:
         counts = collections.Counter(pair for tokens in parts for pair in zip(tokens, tokens[1:]))
         if not counts:

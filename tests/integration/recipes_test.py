@@ -15,7 +15,7 @@ from paths import BIN, SOURCE
 
 ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
 RECIPES = sorted((SOURCE / "configs").glob("*.toml"))
-NO_ESTIMATE = {"vlm"}  # Models whose memory only a dry run knows.
+NO_ESTIMATE = {"vlm", "qwen3_vl"}  # Models whose memory only a dry run knows.
 DEVICE_BYTES = 80e9 - 4 * 2**30  # Device memory less the part of kernels, NCCL and the CUDA context (docs/howto/dry-run.md).
 
 

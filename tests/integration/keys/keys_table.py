@@ -291,9 +291,8 @@ ROWS = [
                       "max_t5_encoding_len": 512, "t5_weights": "int8", "shard_t5": False}, "warned", "a job", OFF),
     *each("encoder.dtype", ["float32", "bfloat16"], "warned", "a job", OFF),
 
-    *keys("data", {"max_images_per_batch": 64, "max_patches_per_image": 1024, "patch_size": 14, "packing_buffer_size": 100},
-          "warned", "a job", OFF),
-    ("data.spatial_merge_size", 2, "refused", "a job", "not supported yet"),
+    *keys("data", {"max_images_per_batch": 64, "max_patches_per_image": 1024, "patch_size": 14, "spatial_merge_size": 2,
+                   "packing_buffer_size": 100}, "warned", "a job", OFF),
 
     ("parallelism.data_parallel_replicate_degree", 2, "traffic", "two ranks"),
     ("parallelism.data_parallel_shard_degree", 1, "refused", "a job of two ranks", "multiply to 1"),

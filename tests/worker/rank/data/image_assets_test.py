@@ -22,7 +22,7 @@ sys.path.insert(0, str(SOURCE / "deploy/image_assets"))
 import shapes  # noqa: E402
 import tensors  # noqa: E402
 
-FOLDERS = ("shapes", "shapes_validation", "t5-tiny", "clip-tiny", "autoencoder-tiny")
+FOLDERS = ("shapes", "shapes_validation", "t5-tiny", "clip-tiny", "autoencoder-tiny", "qwen3-vl-tiny")
 
 
 def contents(folder):
