@@ -11,8 +11,8 @@ namespace titan::hf_config {
 
 // The model that a config.json describes.
 struct HfModel {
-  models::ModelSpec spec;               // Its flavor is "config.json".
-  std::string model_type;               // "llama"; "qwen3_vl"; for other multimodal releases, that of the language model.
+  models::ModelSpec spec;  // Its flavor is "config.json".
+  std::string model_type;  // "llama"; "qwen3_vl"; for other multimodal releases, that of the language model.
   std::vector<std::string> notes = {};  // Settings of the file that are not applied here, for warnings.
 };
 

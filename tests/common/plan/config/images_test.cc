@@ -158,10 +158,9 @@ TEST(ImagesTest, KeysOfOtherModelsWarn) {
   const std::vector<std::string> texts = {"--training.seq_len=64", "--training.dataloader.text_key=body",
                                           "--validation.sample_temperature=2"};
   EXPECT_THAT(warns(texts), IsEmpty());
-  EXPECT_THAT(
-      warns(with(kFlux, texts)),
-      Contains(HasSubstr("training.seq_len has no effect while model.name is flux: it applies to language "
-                         "models, vlm and qwen3_vl")));
+  EXPECT_THAT(warns(with(kFlux, texts)),
+              Contains(HasSubstr("training.seq_len has no effect while model.name is flux: it applies to language "
+                                 "models, vlm and qwen3_vl")));
   EXPECT_EQ(warns(with(kFlux, texts)).size(), 3u);
   EXPECT_THAT(warns(with(kVlm, texts)), ElementsAre(HasSubstr("training.dataloader.text_key has no effect")));
   EXPECT_THAT(warns(with(kVlm, {"--data.patch_size=14", "--training.dataloader.decode_threads=4"})), IsEmpty());

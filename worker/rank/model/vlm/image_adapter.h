@@ -1,7 +1,7 @@
 #pragma once
 
-// What families with a vision tower do differently with images, between a decoded picture and what the blocks read. The
-// objective of vision-language models knows no family.
+// An image adapter does what differs between families with a vision tower, from a decoded picture to what the blocks
+// read of it. The objective of vision-language models knows no family.
 
 #include <ATen/ATen.h>
 

@@ -171,8 +171,7 @@ TEST(ImageDealTest, RowsFindThePatches) {
     for (int rank = 0; rank < ranks; ++rank) {
       const ImageDeal deal = deal_images(sides, patches, *adapter, rank, ranks);
       EXPECT_EQ(deal.patches.size(1), patches_of(deal.grids));
-      gathered.push_back(
-          at::constant_pad_nd(deal.patches[0], {0, 0, 0, deal.padded_rows - deal.patches.size(1)}));
+      gathered.push_back(at::constant_pad_nd(deal.patches[0], {0, 0, 0, deal.padded_rows - deal.patches.size(1)}));
       if (rank > 0) {
         EXPECT_TRUE(rows.equal(deal.rows));
       }
