@@ -29,15 +29,21 @@ absl::Status check_shared(const model::Model& model, bool pipelined) {
     }
   }
   if (!pipelined) return absl::OkStatus();
-  const auto& first = model.blocks.front();
+  const auto of_entry = [&](const nn::Parameter* shared) {
+    const auto end = model.blocks.begin() + static_cast<std::ptrdiff_t>(model.entry_blocks);
+    return std::any_of(model.blocks.begin(), end, [&](const auto& block) {
+      const auto& own = block->parameters();
+      return std::any_of(own.begin(), own.end(), [&](const nn::Parameter& parameter) { return &parameter == shared; });
+    });
+  };
   for (const auto& block : model.blocks) {
     for (const nn::Parameter* shared : block->shared_parameters()) {
-      const bool from_first = std::any_of(first->parameters().begin(), first->parameters().end(),
-                                          [&](const nn::Parameter& parameter) { return &parameter == shared; });
-      if (from_first && block == model.blocks.back()) continue;
-      return absl::UnimplementedError(absl::StrCat(
-          "parallelism.pipeline_parallel_degree: block ", block->name(), " shares ", shared->fqn,
-          "; over a pipeline only the last block can share parameters, and only those of the first, ", first->name()));
+      if (block == model.blocks.back() && of_entry(shared)) continue;
+      return absl::UnimplementedError(
+          absl::StrCat("parallelism.pipeline_parallel_degree: block ", block->name(), " shares ", shared->fqn,
+                       "; over a pipeline only the last block can share parameters, and only those of the blocks that "
+                       "make activations of the input, ",
+                       model.blocks.front()->name(), " to ", model.blocks[model.entry_blocks - 1]->name()));
     }
   }
   return absl::OkStatus();

@@ -38,7 +38,7 @@ class Scratch(unittest.TestCase):
         cls.addClassCleanup(cls.scratch.cleanup)
         cls.folder = pathlib.Path(cls.scratch.name)
         write_tokenizer(cls.folder / "tokenizer", WORDS)
-        write_archive(cls.folder / "pictures/shard-000.tar", 16, bad=[9])
+        write_archive(cls.folder / "pictures/shard-000.tar", 16, bad=[5])
         write_interleaved(cls.folder / "mixed/rows.parquet", 24)
         write_interleaved(cls.folder / "texts/rows.parquet", 8, with_images=lambda row: False)
 
@@ -67,10 +67,9 @@ class Scratch(unittest.TestCase):
 
 class Qwen3VlTrainingTest(Scratch):
     def test_equal_losses_on_every_mesh(self):
-        """Captions one a row, and interleaved rows packed, of which some have no picture."""
         saves = ["--checkpoint.interval", "1", "--checkpoint.keep_latest_k", "0"]
         one, ranks = self.train("one", 1, saves)
-        self.assertIn("000009", ranks.outputs[0])  # Damaged.
+        self.assertIn("000005", ranks.outputs[0])  # Damaged.
         self.assertTrue(all(value > 1 for value in one.values()), one)
         for name, (world, mesh) in MESHES.items():
             split, _ = self.train(name, world, [*mesh, "--checkpoint.no_enable"])
@@ -80,6 +79,7 @@ class Qwen3VlTrainingTest(Scratch):
         self.assert_equal(resumed, one, "resumed")
 
     def test_packed_rows_with_and_without_pictures(self):
+        """Several samples share a row, and some rows have no picture."""
         mixed = {"training.dataset": "obelics", "training.dataset_path": "mixed", "data.packing_buffer_size": 5,
                  "data.max_images_per_batch": 3}
         one, _ = self.train("packed", 1, ["--checkpoint.no_enable"], **mixed)
