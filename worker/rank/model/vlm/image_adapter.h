@@ -52,8 +52,8 @@ class ImageAdapter {
   // Returns the token that stands for a part of an image; without use_tokens(), the one of examples.
   virtual int64_t image_token() const = 0;
 
-  // Resizes an image and cuts it into patches, at most data.max_patches_per_image. Errors: InvalidArgument for an image
-  // of an unsuitable shape.
+  // Resizes an image and cuts it into patches, at most data.max_patches_per_image except of very narrow images, which
+  // data::check_sample() then refuses. Errors: InvalidArgument for an image of an unsuitable shape.
   virtual absl::StatusOr<data::SampleImage> cut(const images::Image& image) const = 0;
   // Checks what is special to the family about a whole sample. InvalidArgument: it cannot be used.
   virtual absl::Status check(const data::MultimodalSample& sample) const {

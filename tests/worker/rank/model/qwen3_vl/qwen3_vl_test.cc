@@ -1,16 +1,21 @@
 // Tests Qwen3-VL split over tensor, expert and context axes: the same loss and gradients as on one rank, those of the
-// vision tower included. qwen3_vl_model_oracle_test.py compares what one rank computes with transformers.
+// vision tower included. qwen3_vl_model_oracle_test.py compares what one rank computes with transformers. Also tests
+// how images become patches of a job.
 #include "worker/rank/model/qwen3_vl/qwen3_vl.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 
+#include "common/plan/models/registry.h"
 #include "tests/worker/rank/comm/thread_ranks.h"
 #include "tests/worker/rank/model/parameter_part.h"
 #include "tests/worker/rank/model/testing.h"
+#include "worker/rank/model/qwen3_vl/image_adapter.h"
 #include "worker/rank/model/qwen3_vl/inputs.h"
 #include "worker/rank/model/vision/qwen3_vl.h"
 #include "worker/rank/nn/loss.h"
@@ -271,6 +276,49 @@ TEST(Qwen3VlBuildTest, NamesNumbersThatDoNotFit) {
   spec.mrope_section[2] = 0;
   EXPECT_THAT(refusal(task.text, spec), HasSubstr("mrope_section[2]: 0 is not above 0"));
   EXPECT_THAT(refusal(small_spec("llama3", "8B"), task.spec), HasSubstr("rotates halves"));
+}
+
+// The numbers of patches of images by a job's limit: whole squares, enlarged towards the processor's smallest area,
+// but never above the limit, unless they are too narrow for it.
+TEST(Qwen3VlAdapterTest, ImagesKeepTheLimitOfTheJob) {
+  const auto adapter = vl::image_adapter(*models::find("qwen3_vl", "debugmodel"));
+  const auto grid = [&](int64_t most, int width, int height) {
+    config::JobConfig config;
+    config.data.max_patches_per_image = most;
+    EXPECT_TRUE(adapter->use_keys(config).ok());
+    const auto cut = adapter->cut(
+        {.width = width, .height = height, .pixels = std::vector<uint8_t>(static_cast<size_t>(3 * width * height))});
+    EXPECT_TRUE(cut.ok()) << cut.status();
+    EXPECT_EQ(static_cast<int64_t>(cut->patches.size()), cut->grid.patches() * adapter->numbers().values);
+    return cut->grid;
+  };
+  using models::PatchGrid;
+  EXPECT_EQ(grid(1024, 64, 64), (PatchGrid{16, 16}));    // The processor's smallest area.
+  EXPECT_EQ(grid(1024, 640, 480), (PatchGrid{26, 36}));  // Below the limit.
+  EXPECT_EQ(grid(64, 64, 64), (PatchGrid{8, 8}));
+  EXPECT_EQ(grid(64, 12, 15), (PatchGrid{8, 6}));  // Towards a half of the limit.
+  for (const int64_t most : {4, 24, 64, 100}) {
+    for (const int side : {1, 9, 33, 100, 130}) {
+      const PatchGrid one = grid(most, side, 40);
+      EXPECT_LE(one.patches(), most) << most << " " << side;
+      EXPECT_TRUE(one.height % 2 == 0 && one.width % 2 == 0 && one.patches() > 0) << most << " " << side;
+    }
+  }
+}
+
+TEST(Qwen3VlAdapterTest, WhatDoesNotFitIsNamed) {
+  const auto adapter = vl::image_adapter(*models::find("qwen3_vl", "debugmodel"));
+  EXPECT_TRUE(adapter->check({.tokens = {3, 5, 4}}).ok());
+  EXPECT_THAT(std::string(adapter->check({.tokens = {3, 6, 4}}).message()), HasSubstr("the token of videos, 6"));
+  const std::string folder = ::testing::TempDir() + "processor." + std::to_string(::getpid());
+  std::filesystem::create_directories(folder);
+  EXPECT_TRUE(adapter->use_assets(folder).ok());
+  std::ofstream(folder + "/preprocessor_config.json") << R"({"patch_size": 14, "merge_size": 2})";
+  EXPECT_THAT(std::string(adapter->use_assets(folder).message()),
+              HasSubstr("preprocessor_config.json: patch_size is 14, but the vision tower has 16"));
+  std::ofstream(folder + "/preprocessor_config.json") << "{";
+  EXPECT_EQ(adapter->use_assets(folder).code(), absl::StatusCode::kInvalidArgument);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
