@@ -42,8 +42,8 @@ class Recipes(unittest.TestCase):
             self.assertEqual(0, done.returncode, printed)
             answer, *peak = printed.splitlines()  # Further lines would be warnings.
             self.assertIn("is valid", answer)
-            self.assertEqual(len(peak), 1, printed)
-            self.assertTrue(peak[0].startswith("the fullest rank takes about "), printed)
+            self.assertEqual(len(peak), 0 if config["model"]["name"] in NO_ESTIMATE else 1, printed)
+            self.assertTrue(all(line.startswith("the fullest rank takes about ") for line in peak), printed)
 
         self.each(check)
 

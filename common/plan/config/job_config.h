@@ -175,7 +175,7 @@ struct EncoderSection {
   bool shard_t5 = true;
 };
 
-// Images of the model vlm.
+// Images of the models vlm and qwen3_vl.
 struct DataSection {
   std::int64_t max_images_per_batch = 10;
   std::int64_t max_patches_per_image = 256;
