@@ -228,14 +228,11 @@ std::vector<Case> meshes(unsigned seed) {
   return draw.take();
 }
 
-// Dry runs for CPUs come first, because a process chooses one kind of norm for its lifetime.
 TEST(MemoryEstimate, MatchesDryRuns) {
   std::vector<Case> cases = recipes();
   EXPECT_GE(cases.size(), 20u);
   const int seed = ::testing::UnitTest::GetInstance()->random_seed();
   for (Case& one : meshes(static_cast<unsigned>(seed))) cases.push_back(std::move(one));
-  std::stable_partition(cases.begin(), cases.end(),
-                        [](const Case& one) { return load(one).resources.device == "cpu"; });
   for (const Case& one : cases) compare(one);
 }
 
@@ -382,9 +379,6 @@ TEST(MemoryEstimate, CountsVisionTowers) {
        }) {
     cases.push_back({"vlm_debug", words_of(ways)});
   }
-  // Dry runs for CPUs come first, as above.
-  std::stable_partition(cases.begin(), cases.end(),
-                        [](const Case& one) { return load(one).resources.device == "cpu"; });
   for (size_t i = 0; i < cases.size(); ++i) {
     if (i % 3 == 0 || std::getenv("TITAN_LONG") != nullptr) compare(cases[i], kVisionMargin);
   }

@@ -307,7 +307,7 @@ class DryRun {
 ordered_json dry_run(const RankJob& job) {
   use_meta_memory();
   nn::use_meta_kernels();
-  if (job.config.resources.device == "cuda") use_fused_meta_norm();
+  use_fused_meta_norm(job.config.resources.device == "cuda");
   return DryRun(job).run();
 }
 

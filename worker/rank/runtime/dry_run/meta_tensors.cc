@@ -81,13 +81,12 @@ at::Tensor rms_norm(const at::Tensor& input, c10::SymIntArrayRef shape, const st
 
 }  // namespace
 
-void use_fused_meta_norm() {
-  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradMeta, __FILE__, __LINE__);
-  static const bool once = [] {
-    library.impl("rms_norm", rms_norm);
-    return true;
-  }();
-  (void)once;
+void use_fused_meta_norm(bool fused) {
+  static std::optional<torch::Library> library;  // Its end takes the function back.
+  if (!fused) return library.reset();
+  if (library.has_value()) return;
+  library.emplace(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradMeta, __FILE__, __LINE__);
+  library->impl("rms_norm", rms_norm);
 }
 
 }  // namespace titan::runtime

@@ -18,8 +18,8 @@ MetaMemoryCounts meta_memory();
 void reset_meta_peak();
 
 // Makes norms of tensors without memory save what they save on CUDA, where a norm is one operation: its input and one
-// factor per row. Elsewhere LibTorch composes norms from smaller operations, which save their results as well. Only for
-// a process that does nothing but a dry run.
-void use_fused_meta_norm();
+// factor per row. Without `fused` LibTorch composes them from smaller operations, as on a CPU, which save their results
+// as well. Only for a process that does nothing but dry runs, one after another.
+void use_fused_meta_norm(bool fused);
 
 }  // namespace titan::runtime
