@@ -12,13 +12,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
 #include "common/base/text/quantities.h"
 #include "common/io/data_files/check_files.h"
 #include "common/io/storage/crc32c.h"
 #include "common/plan/models/registry.h"
-#include "common/service/failpoint/failpoint.h"
 #include "nlohmann/json.hpp"
 #include "worker/rank/checkpoint/shards/safetensors.h"
 #include "worker/rank/comm/make_device.h"
@@ -30,6 +28,7 @@
 #include "worker/rank/model/flux/pictures.h"
 #include "worker/rank/model/open_samples.h"
 #include "worker/rank/random/sample_draws.h"
+#include "worker/rank/tools/images/encodings_folder.h"
 #include "worker/rank/tools/images/shard_writer.h"
 
 namespace titan::tools {
@@ -39,13 +38,8 @@ namespace flux = model::flux;
 using Shard = data::EncodingsManifest::Shard;
 using Clock = std::chrono::steady_clock;
 
-failpoint::Failpoint shard_written("encodings.shard.written");  // The file is complete, its record is not written.
-
 constexpr int64_t kMaxNamed = 100;
 constexpr double kCenter = 0.5;
-
-std::string shard_name(int64_t number) { return absl::StrFormat("shard-%05d.safetensors", number); }
-std::string record_name(int64_t number) { return absl::StrFormat("shard-%05d.json", number); }
 
 at::ScalarType stored_type(const std::string& dtype, at::ScalarType encoders) {
   if (dtype == "auto") return encoders;
@@ -70,19 +64,20 @@ class Encoding {
         options_(options),
         loader_(options.training ? job.training.dataloader : job.validation.dataloader),
         report_(report),
-        show_(show) {}
+        show_(show),
+        folder_(storage::posix_files(), options.out, absl::StrCat(options.part, "-of-", options.parts)) {}
 
   absl::StatusOr<EncodingResult> run() {
     TITAN_RETURN_IF_ERROR(open_data());
     TITAN_RETURN_IF_ERROR(load_encoders());
-    TITAN_RETURN_IF_ERROR(claim());
+    TITAN_RETURN_IF_ERROR(folder_.claim(plan(), empty_));
     began_ = Clock::now();
     for (int64_t number = options_.part; number < shards(); number += options_.parts) {
       ++result_.shards;
       result_.progress.total += end_of(number) - first_of(number);
     }
     for (int64_t number = options_.part; number < shards(); number += options_.parts) {
-      if (const std::optional<Shard> there = find_finished(number)) {
+      if (const std::optional<Shard> there = folder_.find_finished(number)) {
         ++result_.kept_shards;
         result_.progress.kept += end_of(number) - first_of(number);
         result_.progress.skipped += there->skipped;
@@ -105,7 +100,7 @@ class Encoding {
     // All processes share the indexes of archives.
     TITAN_ASSIGN_OR_RETURN(samples_, data::SampleSet::open({.files = found.files,
                                                             .kind = found.kind,
-                                                            .index_folder = path(".index"),
+                                                            .index_folder = folder_.path(".index"),
                                                             .rank = static_cast<int>(options_.part),
                                                             .ranks = static_cast<int>(options_.parts)}));
     for (const std::string& file : found.files) {
@@ -153,8 +148,6 @@ class Encoding {
   int64_t shards() const { return (samples_->samples() + per_shard_ - 1) / per_shard_; }
   int64_t first_of(int64_t shard) const { return shard * per_shard_; }
   int64_t end_of(int64_t shard) const { return std::min(samples_->samples(), (shard + 1) * per_shard_); }
-  std::string path(const std::string& name) const { return storage::join_path(options_.out, name); }
-  std::string mark() const { return absl::StrCat(options_.part, "-of-", options_.parts); }
 
   // Everything on which the shards depend.
   std::string plan() const {
@@ -167,74 +160,6 @@ class Encoding {
     plan["samples_of_a_shard"] = per_shard_;
     plan["batch"] = options_.batch;
     return plan.dump(1) + "\n";
-  }
-
-  // Checks that `out` holds no encodings of another plan, and that no other process makes the same shards.
-  absl::Status claim() {
-    TITAN_RETURN_IF_ERROR(files_.make_folders(options_.out));
-    TITAN_ASSIGN_OR_RETURN(lock_, files_.lock(path(absl::StrCat(".titan-encodings.", mark(), ".lock")),
-                                              storage::LockMode::kExclusive, absl::Seconds(2)));
-    TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.list(options_.out));
-    for (const std::string& name : names) {
-      if (name.starts_with("shard-") && name.ends_with(absl::StrCat(".", mark(), ".tmp")))
-        TITAN_RETURN_IF_ERROR(files_.remove(path(name)));
-    }
-    TITAN_ASSIGN_OR_RETURN(
-        const std::unique_ptr<storage::FileLock> all,
-        files_.lock(path(".titan-encodings.lock"), storage::LockMode::kExclusive, absl::Seconds(60)));
-    const std::string plan_path = path(kEncodingsPlan), wanted = plan();
-    const absl::StatusOr<std::string> there = storage::read_file(files_, plan_path);
-    if (absl::IsNotFound(there.status())) {
-      TITAN_RETURN_IF_ERROR(refuse_other_files());
-      TITAN_RETURN_IF_ERROR(storage::atomic_write(files_, path(data::kEmptyEncodings), empty_));
-      return storage::atomic_write(files_, plan_path, wanted);
-    }
-    TITAN_RETURN_IF_ERROR(there.status());
-    if (*there == wanted) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat(
-        options_.out, ": holds encodings of other images, by other encoders or with other options: ",
-        difference(*there, wanted), " (", plan_path, " has all): give --out another folder, or remove this one"));
-  }
-
-  // Refuses a folder without a plan that holds more than a killed process leaves before it writes one.
-  absl::Status refuse_other_files() {
-    TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.list(options_.out));
-    for (const std::string& name : names) {
-      if (name.starts_with('.') || name.starts_with(data::kEmptyEncodings) || name.starts_with(kEncodingsPlan))
-        continue;
-      return absl::FailedPreconditionError(
-          absl::StrCat(options_.out, ": holds other files (", name, "): give --out a new or empty folder"));
-    }
-    return absl::OkStatus();
-  }
-
-  // Names the keys in which two plans differ.
-  static std::string difference(const std::string& there, const std::string& wanted) {
-    const nlohmann::json old = nlohmann::json::parse(there, nullptr, /*allow_exceptions=*/false).flatten();
-    const nlohmann::json now = nlohmann::json::parse(wanted).flatten();
-    std::vector<std::string> keys;
-    for (const auto& [key, value] : now.items()) {  // Keys such as "/encoders/t5_encoder".
-      const nlohmann::json before = old.is_object() ? old.value(key, nlohmann::json()) : nlohmann::json();
-      if (before != value)
-        keys.push_back(absl::StrCat(key.substr(1), " was ", before.dump(), " and is ", value.dump()));
-    }
-    return absl::StrJoin(keys, ", ");
-  }
-
-  // Returns a shard whose record, which is written last, fits its file.
-  std::optional<Shard> find_finished(int64_t number) const {
-    const absl::StatusOr<std::string> record = storage::read_file(files_, path(record_name(number)));
-    if (!record.ok()) return std::nullopt;
-    absl::StatusOr<Shard> shard =
-        data::encoded_shard_from_json(nlohmann::json::parse(*record, nullptr, false), record_name(number));
-    if (!shard.ok()) return std::nullopt;
-    if (shard->samples == 0) return *shard;
-    const absl::StatusOr<std::unique_ptr<storage::ReadableFile>> file = files_.open(path(shard->name));
-    if (!file.ok() || (*file)->size() != shard->bytes) return std::nullopt;
-    std::string head(static_cast<size_t>(shard->head_bytes), '\0');
-    if (!(*file)->read(0, shard->head_bytes, head.data()).ok()) return std::nullopt;
-    if (storage::crc32c(head.data(), head.size()) != static_cast<uint32_t>(shard->head_sum)) return std::nullopt;
-    return *std::move(shard);
   }
 
   Decoded decode(int64_t number) const {
@@ -293,10 +218,7 @@ class Encoding {
       for (const std::string& warning : samples_->take_warnings()) report_("warning: " + warning);
       show_(result_.progress);
     }
-    TITAN_ASSIGN_OR_RETURN(Shard shard, write_encodings(files_, options_.out, shard_name(number), mark(), samples));
-    shard.skipped = skipped;
-    shard_written.pass();
-    return storage::atomic_write(files_, path(record_name(number)), absl::StrCat(to_json(shard).dump(), "\n"));
+    return folder_.write_shard(number, samples, skipped);
   }
 
   absl::Status encode(const std::vector<Decoded>& batch, int64_t begin, std::vector<EncodedSample>& samples,
@@ -341,7 +263,7 @@ class Encoding {
   // Writes the manifest if all shards are complete.
   absl::Status publish() {
     for (int64_t number = 0; number < shards(); ++number) {
-      std::optional<Shard> shard = find_finished(number);
+      std::optional<Shard> shard = folder_.find_finished(number);
       if (!shard.has_value()) return absl::OkStatus();
       manifest_.shards.push_back(*std::move(shard));
     }
@@ -356,7 +278,7 @@ class Encoding {
                                                      " of all processes, more than dataloader.max_bad_samples = ",
                                                      loader_.max_bad_samples, ": raise it and run one of them again"));
     }
-    TITAN_RETURN_IF_ERROR(storage::atomic_write(files_, path(data::kEncodingsManifest), manifest_text(manifest_)));
+    TITAN_RETURN_IF_ERROR(folder_.complete(manifest_));
     result_.complete = true;
     return absl::OkStatus();
   }
@@ -366,7 +288,7 @@ class Encoding {
   const config::DataLoaderSection& loader_;
   const std::function<void(const std::string&)>& report_;
   const std::function<void(const EncodingProgress&)>& show_;
-  storage::Files& files_ = storage::posix_files();
+  EncodingsFolder folder_;
 
   std::shared_ptr<data::SampleSet> samples_;
   std::string source_;  // The files, and what identifies their content.
@@ -377,7 +299,6 @@ class Encoding {
   std::string empty_;  // Bytes of empty.safetensors.
   data::EncodingsManifest manifest_;
   int64_t per_shard_ = 1;
-  std::unique_ptr<storage::FileLock> lock_;
   Clock::time_point began_;
   std::vector<std::string> reasons_;  // Why samples were skipped.
   EncodingResult result_;
