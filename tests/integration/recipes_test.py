@@ -15,7 +15,6 @@ from paths import BIN, SOURCE
 
 ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
 RECIPES = sorted((SOURCE / "configs").glob("*.toml"))
-NO_ESTIMATE = {"qwen3_vl"}  # Models whose memory only a dry run knows.
 DEVICE_BYTES = 80e9 - 4 * 2**30  # Device memory less the part of kernels, NCCL and the CUDA context (docs/howto/dry-run.md).
 
 
@@ -42,7 +41,7 @@ class Recipes(unittest.TestCase):
             self.assertEqual(0, done.returncode, printed)
             answer, *peak = printed.splitlines()  # Further lines would be warnings.
             self.assertIn("is valid", answer)
-            self.assertEqual(len(peak), 0 if config["model"]["name"] in NO_ESTIMATE else 1, printed)
+            self.assertEqual(len(peak), 1, printed)
             self.assertTrue(all(line.startswith("the fullest rank takes about ") for line in peak), printed)
 
         self.each(check)

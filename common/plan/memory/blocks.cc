@@ -6,6 +6,7 @@
 #include "absl/strings/strip.h"
 #include "common/plan/config/trained_model.h"
 #include "common/plan/config/validate.h"
+#include "common/plan/memory/deepstack.h"
 #include "common/plan/memory/flux_blocks.h"
 #include "common/plan/memory/tower.h"
 
@@ -210,20 +211,32 @@ BlockMemory embedding(const Sizes& s) {
 }
 
 // Describes the embedding after a tower. It keeps, for each token, the row of the tower's results that takes its place
-// and whether there is one. Context ranks gather the results and sum their gradients.
+// and whether there is one. Context ranks gather the results and sum their gradients. Wider results make wider rows.
 BlockMemory embedding(const Sizes& s, const TowerMemory& tower) {
   BlockMemory block = embedding(s);
-  const int64_t tokens = s.own / s.e / s.spec.dim, row = tower.width * s.e;
-  const int64_t gathered = s.context > 1 ? tower.gathered_patches * row : 0;
-  block.input = tower.patches * row;
+  const int64_t tokens = s.own / s.e / s.spec.dim, row = tower.width * s.e, placed = tokens * row;
+  const int64_t gathered = s.context > 1 ? tower.gathered_rows * row : 0;
+  block.input = tower.rows * row;
+  block.output = placed;
   block.graph = kept_places(tokens);
-  // The embedded tokens, the chosen results, and the choice of both.
-  block.forward = block.first_pass = block.input + block.graph + gathered + std::max(3 * s.own, block.forward);
-  const int64_t weights = block.backward.front().weight_gradients, summed = tower.gathered_patches * row;
-  block.backward = {{block.graph + 2 * s.own + summed, 0},
-                    {block.graph + s.own + summed + (s.context > 1 ? block.input : 0), weights},
+  // The embedded tokens, which are padded to wider rows, the chosen results, and the choice of both.
+  const int64_t choice = 3 * placed + (placed > s.own ? s.own : 0);
+  block.forward = block.first_pass = block.input + block.graph + gathered + std::max(choice, block.forward);
+  const int64_t weights = block.backward.front().weight_gradients, summed = tower.gathered_rows * row;
+  block.backward = {{block.graph + 2 * placed + summed, 0},
+                    {block.graph + placed + summed + (s.context > 1 ? block.input : 0), weights},
                     {block.graph + s.own + block.backward.front().activations, weights}};
   return block;
+}
+
+// Returns the number of the decoder's first layers that get results of the tower, and the input of layer `index`.
+int64_t deepstack_layers(const models::ModelSpec& spec, const TowerMemory& tower) { return tower.width / spec.dim - 1; }
+DeepstackInput deepstack_input(const models::ModelSpec& spec, const models::ActivationShape& shape,
+                               const TowerMemory& tower, int64_t index) {
+  const int64_t tokens = shape.tokens / (shape.sequence_parallel ? shape.tensor_ranks : 1);
+  return {.own = tokens * spec.dim * shape.element_bytes,
+          .parts = deepstack_layers(spec, tower) + 1 - index,
+          .keeps_own = shape.fused_norms || shape.element_bytes != 2};
 }
 
 // Distinguishes three cases. Whole logits: a copy at full precision and its softmax. Logits split over the tensor
@@ -350,8 +363,16 @@ std::vector<models::BlockActivations> block_activations(const config::JobConfig&
     return blocks;
   }
   const int64_t tokens = shape.tokens / (shape.sequence_parallel ? shape.tensor_ranks : 1);
-  blocks.front().input = tower->patches * tower->width * shape.element_bytes;
-  blocks.front().graph = blocks.front().by_operation = kept_places(tokens);
+  models::BlockActivations& embedding = blocks.front();
+  embedding.input = tower->rows * tower->width * shape.element_bytes;
+  embedding.graph = kept_places(tokens);
+  for (int64_t layer = 0; layer < deepstack_layers(spec, *tower); ++layer)
+    add_deepstack(deepstack_input(spec, shape, *tower, layer), blocks[layer + 1]);
+  // Tensor ranks sum their parts of the vocabulary.
+  if (shape.sequence_parallel && shape.tensor_ranks > 1) {
+    embedding.by_operation = tokens * spec.dim * shape.element_bytes;
+    embedding.costly.push_back({embedding.by_operation, 0});
+  }
   blocks.insert(blocks.begin(), tower->kept.begin(), tower->kept.end());
   return blocks;
 }
@@ -366,8 +387,11 @@ std::vector<BlockMemory> block_memory(const config::JobConfig& config, const mod
   std::vector<BlockMemory> blocks;
   if (tower) blocks = tower->blocks;
   blocks.push_back(tower ? embedding(sizes, *tower) : embedding(sizes));
-  for (int64_t layer = 0; layer < spec.n_layers; ++layer)
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
     blocks.push_back(Layer(sizes, kept[layer + 1], spec.layer_has_experts(layer), experts).describe());
+    if (tower && layer < deepstack_layers(spec, *tower))
+      add_deepstack(deepstack_input(spec, sizes.shape, *tower, layer), blocks.back());
+  }
   blocks.push_back(head(sizes, kept.back()));
   return blocks;
 }

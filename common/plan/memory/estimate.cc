@@ -20,7 +20,7 @@ Estimate peak_memory_at(const config::JobConfig& config, const models::ModelSpec
 
 std::optional<Estimate> peak_memory(const config::JobConfig& config) {
   const absl::StatusOr<models::ModelSpec> spec = config::resolve_model(config.model);
-  if (!spec.ok() || spec->qwen3_vl) return std::nullopt;
+  if (!spec.ok()) return std::nullopt;
   if (!tower_blocks(*spec).empty() && !tower_memory(config, *spec)) return std::nullopt;
   if (spec->flux && !job_encoders(config, *spec->flux).ok()) return std::nullopt;
   const absl::StatusOr<pipeline::PipelinePlan> plan =

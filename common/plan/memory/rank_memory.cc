@@ -83,7 +83,8 @@ std::map<std::string, size_t> places_of(const pipeline::PipelinePlan& plan) {
   return places;
 }
 
-// Adds tokens, labels and RoPE tables, and the images among the tokens; or images, captions and their frozen encoders.
+// Adds tokens, labels and the rotations of positions, and the images among the tokens; or images, captions and their
+// frozen encoders.
 void add_rows(RankMemory& rank, const models::ModelSpec& spec, const mesh::Mesh& mesh) {
   const config::JobConfig& config = rank.config;
   if (spec.flux) {
@@ -97,14 +98,15 @@ void add_rows(RankMemory& rank, const models::ModelSpec& spec, const mesh::Mesh&
     return;
   }
   const int64_t rows = config.training.local_batch_size * config::accumulation_steps(config);
-  const int64_t wide = rank.bytes.compute == 8 ? 8 : 4;
-  rank.now.buffers += config.training.seq_len * wide *
-                      (spec.attention == models::Attention::kLatent ? spec.qk_rope_head_dim : spec.head_dim);
   const int64_t tokens = rows * config.training.seq_len / config.parallelism.context_parallel_degree;
-  rank.now.activations += 2 * tokens * kInteger;  // Tokens and labels.
+  const int64_t wide = rank.bytes.compute == 8 ? 8 : 4;
+  const int64_t turned = spec.attention == models::Attention::kLatent ? spec.qk_rope_head_dim : spec.head_dim;
   const std::optional<TowerMemory> tower = tower_memory(config, spec);
-  if (!tower) return;
-  rank.now.activations += rows / microbatch_rows(config) * tower->pixel_bytes + tokens * kInteger;  // And places.
+  const bool rotates_tokens = tower && tower->rotates_tokens;
+  rank.now.buffers += (rotates_tokens ? tokens : config.training.seq_len) * turned * wide;
+  rank.now.activations += 2 * tokens * kInteger;  // Tokens and labels.
+  if (tower)
+    rank.now.activations += rows / microbatch_rows(config) * tower->held + tokens * kInteger;  // And places of images.
 }
 
 void add_blocks(RankMemory& rank, const models::ModelSpec& spec, const pipeline::PipelinePlan& plan,

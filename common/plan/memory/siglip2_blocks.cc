@@ -72,20 +72,13 @@ class Siglip2Blocks {
 
 }  // namespace
 
-models::VisionShape vision_shape(const config::JobConfig& config) {
-  const RowImages row = largest_images(config);
-  return {.patches = images_of_rank(config, row) * row.grid.patches(),
-          .patches_of_image = row.grid.patches(),
-          .element_bytes = activation_shape(config).element_bytes};
-}
-
 TowerMemory siglip2_memory(const config::JobConfig& config, const models::VisionSpec& spec) {
   const models::VisionShape shape = vision_shape(config);
   TowerMemory tower{.kept = models::block_activations(spec, shape),
-                    .patches = shape.patches,
-                    .gathered_patches = shape.patches * config.parallelism.context_parallel_degree,
+                    .rows = shape.patches,
+                    .gathered_rows = shape.patches * config.parallelism.context_parallel_degree,
                     .width = spec.out_dim,
-                    .pixel_bytes = shape.patches * spec.patch_values() * kPixelBytes};
+                    .held = shape.patches * spec.patch_values() * kPixelBytes};
   Siglip2Blocks blocks(spec, shape);
   for (size_t i = 0; i < tower.kept.size(); ++i) {
     tower.blocks.push_back(i == 0                       ? blocks.embeddings(tower.kept[i])

@@ -4,15 +4,11 @@
 
 #include "common/plan/config/job_config.h"
 #include "common/plan/memory/tower.h"
-#include "common/plan/models/vision_activations.h"
 #include "common/plan/models/vision_spec.h"
 
 namespace titan::memory {
 
-// Returns the images of one microbatch on the rank of a job that encodes most of them.
-models::VisionShape vision_shape(const config::JobConfig& config);
-
-// Returns the memory of the embeddings, each layer and the projector for those images.
+// Returns the memory of the embeddings, each layer and the projector for the images of vision_shape().
 TowerMemory siglip2_memory(const config::JobConfig& config, const models::VisionSpec& spec);
 
 }  // namespace titan::memory

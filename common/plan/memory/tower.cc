@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/plan/memory/qwen3_vl_blocks.h"
 #include "common/plan/memory/siglip2_blocks.h"
 #include "common/plan/models/sizes.h"
 
@@ -9,6 +10,7 @@ namespace titan::memory {
 
 std::optional<TowerMemory> tower_memory(const config::JobConfig& config, const models::ModelSpec& spec) {
   if (spec.vision) return siglip2_memory(config, *spec.vision);
+  if (spec.qwen3_vl) return qwen3_vl_memory(config, spec.qwen3_vl->vision);
   return std::nullopt;
 }
 

@@ -19,11 +19,13 @@ namespace titan::memory {
 struct TowerMemory {
   std::vector<models::BlockActivations> kept;  // Bytes that the tower's blocks keep, in order.
   std::vector<BlockMemory> blocks;             // Memory of the same blocks.
-  // The tower's result [patches, width], the input of the decoder's embedding: rows of this rank, and of all context
-  // ranks after they exchanged their results.
-  int64_t patches = 0, gathered_patches = 0;
+  // The tower's result [rows, width], the input of the decoder's embedding: rows of this rank, and of all context ranks
+  // after they exchanged their results. The width is the decoder's, or a multiple of it if the first layers of the
+  // decoder get results, too.
+  int64_t rows = 0, gathered_rows = 0;
   int64_t width = 0;
-  int64_t pixel_bytes = 0;  // Size of the pixels that the tower reads.
+  int64_t held = 0;  // Bytes that exist during a whole step: pixels, and what the layers need of their places.
+  bool rotates_tokens = false;  // The decoder has a rotation for each token, instead of a table for all positions.
 };
 
 // Returns nothing for a model without a tower, or with one that has no estimate. Each kind of tower is a case here.

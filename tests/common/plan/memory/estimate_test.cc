@@ -72,6 +72,25 @@ TEST(EstimateTest, VisionTowersCount) {
   EXPECT_EQ(peak_memory(vision_job(8 * 2048))->peak.total(), peak_memory(vision_job(16 * 2048))->peak.total());
 }
 
+// Four patches share a token, so a row of images has four times as many patches, up to the limit of an image.
+TEST(EstimateTest, MergedImagesCount) {
+  const auto peak = [](int64_t images, int64_t patches) {
+    config::JobConfig config = job(1);
+    config.model.name = "qwen3_vl";
+    config.training.dataset = "shapes";
+    config.data.spatial_merge_size = 2;
+    config.data.max_images_per_batch = images;
+    config.data.max_patches_per_image = patches;
+    EXPECT_TRUE(config::check(config).empty());
+    return peak_memory(config)->peak;
+  };
+  const Parts few = peak(8, 256), many = peak(64, 256), large = peak(8, 4 * 2048);
+  EXPECT_EQ(few.optimizer, 8 * models::parameter_count(models::find("qwen3_vl", "debugmodel").value()));
+  EXPECT_GT(many.activations, few.activations);
+  EXPECT_GT(large.activations, few.activations);
+  EXPECT_EQ(large.total(), peak(8, 8 * 2048).total());
+}
+
 TEST(EstimateTest, UnknownModelsAndSchedulesAreNotEstimated) {
   config::JobConfig config = job(1);
   const int64_t own = peak_memory(config)->peak.total();
