@@ -78,14 +78,6 @@ class Qwen3VlTrainingTest(Scratch):
         resumed, _ = self.train("one", 2, [*saves, TENSOR, "2"])
         self.assert_equal(resumed, one, "resumed")
 
-    def test_packed_rows_with_and_without_pictures(self):
-        """Several samples share a row, and some rows have no picture."""
-        mixed = {"training.dataset": "obelics", "training.dataset_path": "mixed", "data.packing_buffer_size": 5,
-                 "data.max_images_per_batch": 3}
-        one, _ = self.train("packed", 1, ["--checkpoint.no_enable"], **mixed)
-        split, _ = self.train("packed-cp", 2, [CONTEXT, "2", "--checkpoint.no_enable"], **mixed)
-        self.assert_equal(split, one, "cp")
-
     def test_failures_are_named(self):
         write_tokenizer(self.folder / "other", WORDS, special=[SPECIAL[0], *SPECIAL[3:], *SPECIAL[1:3]])
         ranks = self.start("ids", 1, ["--checkpoint.no_enable"], **{"model.hf_assets_path": "other"})
@@ -94,6 +86,14 @@ class Qwen3VlTrainingTest(Scratch):
 
 
 class LongTest(Scratch):
+    def test_packed_rows_with_and_without_pictures(self):
+        """Several samples share a row, and some rows have no picture."""
+        mixed = {"training.dataset": "obelics", "training.dataset_path": "mixed", "data.packing_buffer_size": 5,
+                 "data.max_images_per_batch": 3}
+        one, _ = self.train("packed", 1, ["--checkpoint.no_enable"], **mixed)
+        split, _ = self.train("packed-cp", 2, [CONTEXT, "2", "--checkpoint.no_enable"], **mixed)
+        self.assert_equal(split, one, "cp")
+
     def test_more_meshes(self):
         for data in ({}, {"training.dataset": "obelics", "training.dataset_path": "mixed", "data.packing_buffer_size": 5}):
             data = data | {"training.global_batch_size": 8}
