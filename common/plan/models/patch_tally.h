@@ -32,6 +32,15 @@ class PatchTally {
     keep(columns);
   }
 
+  // Counts a feed-forward with its norm, and the sum that the norm reads.
+  void feed_forward(int64_t dim, int64_t hidden) {
+    keep(dim);
+    norm(dim);
+    product(dim, hidden);
+    keep(2 * hidden);  // The activation's input and result.
+    product(hidden, dim);
+  }
+
   // Counts a matrix product [rows, depth] x [depth, columns] that a memory budget may keep. Recomputation by operation
   // keeps none, because all have biases. `patches_of_row`: patches that are one row.
   void product(int64_t depth, int64_t columns, int64_t patches_of_row = 1) {

@@ -32,11 +32,7 @@ BlockActivations layer(const Qwen3VlVisionSpec& spec, const VisionShape& shape, 
   tally.keep(2 * spec.dim);  // Rotated queries and keys.
   tally.attention(spec.dim, spec.n_heads);
   tally.product(spec.dim, spec.dim);
-  tally.keep(spec.dim);  // The sum of input and attention, which the second norm reads.
-  tally.norm(spec.dim);
-  tally.product(spec.dim, spec.ffn_hidden);
-  tally.keep(2 * spec.ffn_hidden);  // The activation's input and result.
-  tally.product(spec.ffn_hidden, spec.dim);
+  tally.feed_forward(spec.dim, spec.ffn_hidden);
   if (!merges) return tally.result;
   tally.keep(spec.dim);  // The result, which the merger's norm reads.
   add_merger(spec, spec.merge * spec.merge, tally);

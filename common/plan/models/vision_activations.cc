@@ -19,11 +19,7 @@ BlockActivations layer(const VisionSpec& spec, const VisionShape& shape) {
   tally.keep(3 * spec.dim);
   tally.attention(spec.dim, spec.n_heads);
   tally.product(spec.dim, spec.dim);
-  tally.keep(spec.dim);  // The sum of input and attention, which the second norm reads.
-  tally.norm(spec.dim);
-  tally.product(spec.dim, spec.ffn_hidden);
-  tally.keep(2 * spec.ffn_hidden);  // The activation's input and result.
-  tally.product(spec.ffn_hidden, spec.dim);
+  tally.feed_forward(spec.dim, spec.ffn_hidden);
   return tally.result;
 }
 

@@ -326,139 +326,142 @@ TEST(MemoryEstimate, CountsFlux) {
   compare({"flux_dev", words_of({.more = full + rows(4, 256) + stored + "--encoder.t5_encoder /missing"})});
 }
 
+// Options of jobs with a vision tower.
+namespace tower {
+
+constexpr char kFull[] = "--activation_checkpoint.mode full ", kNone[] = "--activation_checkpoint.mode none ";
+constexpr char kByOperation[] =
+    "--activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option op ";
+constexpr char kEveryThird[] = "--activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option 3 ";
+constexpr char kBudget[] = "--activation_checkpoint.mode memory_budget --activation_checkpoint.memory_budget 0.5 ";
+constexpr char kSchedule[] = "--parallelism.pipeline_parallel_schedule ", kCuda[] = "--resources.device cuda ";
+
+std::string rows(int count, int length, int images, int patches) {
+  return absl::StrCat("--training.local_batch_size ", count, " --training.seq_len ", length,
+                      " --data.max_images_per_batch ", images, " --data.max_patches_per_image ", patches, " ");
+}
+
+// Compares a third of the cases, all with TITAN_LONG.
+void compare_some(const std::string& recipe, const std::vector<Ways>& all, double margin) {
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i % 3 == 0 || std::getenv("TITAN_LONG") != nullptr) compare({recipe, words_of(all[i])}, margin);
+  }
+}
+
+}  // namespace tower
+
 // A vision tower, whose layers are counted apart, its images, and every way to split and save. A third of them without
 // TITAN_LONG.
 TEST(MemoryEstimate, CountsVisionTowers) {
-  const std::string full = "--activation_checkpoint.mode full ", none = "--activation_checkpoint.mode none ";
-  const std::string op = "--activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option op ";
-  const std::string every = "--activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option 3 ";
+  using namespace tower;
   const std::string listed = "--activation_checkpoint.mode full --activation_checkpoint.layers 0,2,3 ";
-  const std::string budget = "--activation_checkpoint.mode memory_budget --activation_checkpoint.memory_budget 0.5 ";
-  const std::string schedule = "--parallelism.pipeline_parallel_schedule ", cuda = "--resources.device cuda ";
   const std::string first_layer =
       "--parallelism.pipeline_parallel_first_stage_less_layers 5 "
       "--parallelism.pipeline_parallel_last_stage_less_layers 0 ";
-  const auto rows = [](int count, int length, int images, int patches) {
-    return absl::StrCat("--training.local_batch_size ", count, " --training.seq_len ", length,
-                        " --data.max_images_per_batch ", images, " --data.max_patches_per_image ", patches, " ");
-  };
-  std::vector<Case> cases;
-  for (const Ways& ways : std::vector<Ways>{
-           {.ranks = 1, .more = none + rows(4, 512, 16, 256)},
-           {.ranks = 1, .more = full + rows(4, 1024, 4, 1024) + cuda},
-           {.ranks = 2, .more = none + rows(2, 2048, 8, 400) + cuda},
-           {.more = op + rows(4, 512, 16, 256) + cuda},
-           {.more = every + rows(2, 1024, 30, 100)},
-           {.more = budget + rows(2, 1536, 5, 700) + cuda},
-           {.ranks = 2, .more = listed + rows(2, 1024, 2, 1024) + cuda},
-           {.ranks = 4, .replicate = 2, .more = none + rows(1, 4096, 16, 256)},
-           {.ranks = 2, .replicate = 2, .more = full + rows(2, 512, 2, 300) + cuda},
-           {.ranks = 2, .more = none + rows(2, 1024, 4, 256) + cuda + "--training.mixed_precision_param float32"},
-           {.ranks = 2, .more = none + rows(2, 512, 4, 256) + "--training.enable_cpu_offload"},
-           {.ranks = 2, .more = none + rows(2, 512, 4, 256) + cuda + "--training.global_batch_size 16"},
-           {.ranks = 2, .tp = 2, .more = none + rows(4, 1024, 8, 512) + cuda},
-           {.ranks = 4, .tp = 4, .more = full + rows(2, 2048, 8, 256)},
-           {.ranks = 2, .tp = 2, .more = none + rows(2, 512, 8, 128) + "--parallelism.no_enable_sequence_parallel"},
-           {.ranks = 2, .cp = 2, .more = none + rows(2, 2048, 6, 600) + cuda},
-           {.ranks = 4, .cp = 4, .more = full + rows(1, 4096, 5, 700)},
-           {.ranks = 4, .cp = 2, .more = op + rows(4, 512, 3, 256) + cuda},
-           {.ranks = 4, .tp = 2, .cp = 2, .more = none + rows(2, 1024, 8, 256) + cuda},
-           {.ranks = 2, .pp = 2, .more = none + rows(8, 512, 16, 256) + schedule + "1F1B"},
-           {.ranks = 2, .pp = 2, .more = full + rows(8, 512, 16, 128) + cuda + schedule + "Interleaved1F1B"},
-           {.ranks = 2, .pp = 2, .more = none + rows(8, 512, 16, 256) + cuda + schedule + "ZBVZeroBubble"},
-           {.ranks = 4, .pp = 2, .tp = 2, .more = none + rows(4, 1024, 8, 256) + cuda + schedule + "GPipe"},
-           {.ranks = 4, .pp = 2, .cp = 2, .more = none + rows(4, 1024, 8, 256) + schedule + "1F1B"},
-           // The first stage has one layer, so that its peak is the tower's.
-           {.ranks = 2, .pp = 2, .more = none + rows(8, 1024, 8, 1024) + cuda + first_layer + schedule + "1F1B"},
-           {.ranks = 4, .pp = 2, .more = full + rows(4, 2048, 8, 900) + cuda + first_layer + schedule + "GPipe"},
-           {.ranks = 4,
+  compare_some(
+      "vlm_debug",
+      {
+          {.ranks = 1, .more = kNone + rows(4, 512, 16, 256)},
+          {.ranks = 1, .more = kFull + rows(4, 1024, 4, 1024) + kCuda},
+          {.ranks = 2, .more = kNone + rows(2, 2048, 8, 400) + kCuda},
+          {.more = kByOperation + rows(4, 512, 16, 256) + kCuda},
+          {.more = kEveryThird + rows(2, 1024, 30, 100)},
+          {.more = kBudget + rows(2, 1536, 5, 700) + kCuda},
+          {.ranks = 2, .more = listed + rows(2, 1024, 2, 1024) + kCuda},
+          {.ranks = 4, .replicate = 2, .more = kNone + rows(1, 4096, 16, 256)},
+          {.ranks = 2, .replicate = 2, .more = kFull + rows(2, 512, 2, 300) + kCuda},
+          {.ranks = 2, .more = kNone + rows(2, 1024, 4, 256) + kCuda + "--training.mixed_precision_param float32"},
+          {.ranks = 2, .more = kNone + rows(2, 512, 4, 256) + "--training.enable_cpu_offload"},
+          {.ranks = 2, .more = kNone + rows(2, 512, 4, 256) + kCuda + "--training.global_batch_size 16"},
+          {.ranks = 2, .tp = 2, .more = kNone + rows(4, 1024, 8, 512) + kCuda},
+          {.ranks = 4, .tp = 4, .more = kFull + rows(2, 2048, 8, 256)},
+          {.ranks = 2, .tp = 2, .more = kNone + rows(2, 512, 8, 128) + "--parallelism.no_enable_sequence_parallel"},
+          {.ranks = 2, .cp = 2, .more = kNone + rows(2, 2048, 6, 600) + kCuda},
+          {.ranks = 4, .cp = 4, .more = kFull + rows(1, 4096, 5, 700)},
+          {.ranks = 4, .cp = 2, .more = kByOperation + rows(4, 512, 3, 256) + kCuda},
+          {.ranks = 4, .tp = 2, .cp = 2, .more = kNone + rows(2, 1024, 8, 256) + kCuda},
+          {.ranks = 2, .pp = 2, .more = kNone + rows(8, 512, 16, 256) + kSchedule + "1F1B"},
+          {.ranks = 2, .pp = 2, .more = kFull + rows(8, 512, 16, 128) + kCuda + kSchedule + "Interleaved1F1B"},
+          {.ranks = 2, .pp = 2, .more = kNone + rows(8, 512, 16, 256) + kCuda + kSchedule + "ZBVZeroBubble"},
+          {.ranks = 4, .pp = 2, .tp = 2, .more = kNone + rows(4, 1024, 8, 256) + kCuda + kSchedule + "GPipe"},
+          {.ranks = 4, .pp = 2, .cp = 2, .more = kNone + rows(4, 1024, 8, 256) + kSchedule + "1F1B"},
+          // The first stage has one layer, so that its peak is the tower's.
+          {.ranks = 2, .pp = 2, .more = kNone + rows(8, 1024, 8, 1024) + kCuda + first_layer + kSchedule + "1F1B"},
+          {.ranks = 4, .pp = 2, .more = kFull + rows(4, 2048, 8, 900) + kCuda + first_layer + kSchedule + "GPipe"},
+          {.ranks = 4,
            .pp = 2,
            .cp = 2,
-           .more = op + rows(4, 2048, 16, 400) + cuda + first_layer + schedule + "GPipe"},
-       }) {
-    cases.push_back({"vlm_debug", words_of(ways)});
-  }
-  for (size_t i = 0; i < cases.size(); ++i) {
-    if (i % 3 == 0 || std::getenv("TITAN_LONG") != nullptr) compare(cases[i], kVisionMargin);
-  }
+           .more = kByOperation + rows(4, 2048, 16, 400) + kCuda + first_layer + kSchedule + "GPipe"},
+      },
+      kVisionMargin);
 }
 
 // Qwen3-VL's tower, whose results also go to the first layers of the decoder in wider activations, and every way to
 // split and save. A third of them without TITAN_LONG.
 TEST(MemoryEstimate, CountsDeepstack) {
-  const std::string full = "--activation_checkpoint.mode full ", none = "--activation_checkpoint.mode none ";
-  const std::string op = "--activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option op ";
-  const std::string every = "--activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option 3 ";
+  using namespace tower;
   const std::string listed = "--activation_checkpoint.mode full --activation_checkpoint.layers 0,1,3 ";
-  const std::string budget = "--activation_checkpoint.mode memory_budget --activation_checkpoint.memory_budget 0.5 ";
-  const std::string schedule = "--parallelism.pipeline_parallel_schedule ", cuda = "--resources.device cuda ";
-  const std::string large = "--model.flavor 2B " + cuda, larger = "--model.flavor 8B " + cuda;
+  const std::string large = absl::StrCat("--model.flavor 2B ", kCuda),
+                    larger = absl::StrCat("--model.flavor 8B ", kCuda);
   // So that the peak is the tower's.
   const std::string few_logits = "--training.max_logits_mib 1 ", large_few = "--training.max_logits_mib 512 ";
   const std::string first_layers =
       "--parallelism.pipeline_parallel_first_stage_less_layers 3 "
       "--parallelism.pipeline_parallel_last_stage_less_layers 0 ";
-  const auto rows = [](int count, int length, int images, int patches) {
-    return absl::StrCat("--training.local_batch_size ", count, " --training.seq_len ", length,
-                        " --data.max_images_per_batch ", images, " --data.max_patches_per_image ", patches, " ");
-  };
-  std::vector<Case> cases;
-  for (const Ways& ways : std::vector<Ways>{
-           {.ranks = 1, .more = none + rows(4, 512, 16, 512)},
-           {.ranks = 1, .more = full + rows(4, 1024, 4, 4096) + cuda},
-           {.ranks = 2, .more = none + rows(2, 2048, 8, 1600) + cuda},
-           {.more = op + rows(4, 512, 16, 512) + cuda},
-           {.more = every + rows(2, 1024, 30, 400)},
-           {.more = budget + rows(2, 1536, 5, 2800) + cuda},
-           {.ranks = 2, .more = listed + rows(2, 1024, 2, 4096) + cuda},
-           {.ranks = 4, .replicate = 2, .more = none + rows(1, 4096, 16, 1024)},
-           {.ranks = 2, .replicate = 2, .more = full + rows(2, 512, 2, 1200) + cuda},
-           {.ranks = 2, .more = none + rows(2, 1024, 4, 1024) + cuda + "--training.mixed_precision_param float32"},
-           {.ranks = 2, .more = full + rows(2, 1024, 4, 1024) + "--training.mixed_precision_param float32"},
-           {.ranks = 2, .more = none + rows(2, 512, 4, 1024) + "--training.enable_cpu_offload"},
-           {.ranks = 2, .more = none + rows(2, 512, 4, 1024) + cuda + "--training.global_batch_size 16"},
-           {.ranks = 2, .tp = 2, .more = none + rows(4, 1024, 8, 2048) + cuda},
-           {.ranks = 4, .tp = 4, .more = full + rows(2, 2048, 8, 1024)},
-           {.ranks = 2, .tp = 2, .more = op + rows(4, 1024, 8, 2048) + cuda},
-           {.ranks = 2, .tp = 2, .more = none + rows(2, 512, 8, 512) + "--parallelism.no_enable_sequence_parallel"},
-           {.ranks = 2, .cp = 2, .more = none + rows(2, 2048, 6, 2400) + cuda},
-           {.ranks = 4, .cp = 4, .more = full + rows(1, 4096, 5, 2800)},
-           {.ranks = 4, .cp = 2, .more = op + rows(4, 512, 3, 1024) + cuda},
-           {.ranks = 4, .tp = 2, .cp = 2, .more = none + rows(2, 1024, 8, 1024) + cuda},
-           {.ranks = 2, .pp = 2, .more = none + rows(8, 512, 16, 1024) + schedule + "1F1B"},
-           {.ranks = 2, .pp = 2, .more = full + rows(8, 512, 16, 512) + cuda + schedule + "Interleaved1F1B"},
-           {.ranks = 2, .pp = 2, .more = none + rows(8, 512, 16, 1024) + cuda + schedule + "ZBVZeroBubble"},
-           {.ranks = 4, .pp = 2, .tp = 2, .more = none + rows(4, 1024, 8, 1024) + cuda + schedule + "GPipe"},
-           {.ranks = 4, .pp = 2, .cp = 2, .more = none + rows(4, 1024, 8, 1024) + schedule + "1F1B"},
-           // The first stage has few layers, so that its peak is the tower's.
-           {.ranks = 2, .pp = 2, .more = none + rows(8, 1024, 8, 4096) + cuda + first_layers + schedule + "1F1B"},
-           {.ranks = 4, .pp = 2, .more = full + rows(4, 2048, 8, 3600) + cuda + first_layers + schedule + "GPipe"},
-           {.ranks = 1, .more = full + rows(4, 1024, 4, 4096) + cuda + few_logits},
-           {.ranks = 1, .more = full + rows(4, 1024, 4, 4096) + few_logits},
-           {.ranks = 2, .more = op + rows(2, 1024, 2, 4096) + cuda + few_logits},
-           {.ranks = 2, .more = budget + rows(2, 1024, 4, 2048) + few_logits},
-           {.ranks = 2,
-           .more = full + rows(2, 1024, 4, 1024) + few_logits + "--training.mixed_precision_param float32"},
-           {.ranks = 2, .tp = 2, .more = full + rows(4, 1024, 8, 2048) + cuda + few_logits},
-           {.ranks = 2, .cp = 2, .more = full + rows(2, 2048, 6, 2400) + cuda + few_logits},
-           {.ranks = 4, .replicate = 2, .more = every + rows(1, 4096, 16, 1024) + few_logits},
-           {.ranks = 2, .pp = 2, .more = op + rows(8, 1024, 8, 4096) + first_layers + schedule + "GPipe"},
-           {.more = full + rows(2, 4096, 8, 4096) + larger + large_few},
-           {.tp = 8, .more = full + rows(4, 4096, 16, 4096) + larger + large_few},
-           {.more = op + rows(1, 4096, 2, 8192) + large + large_few},
-           {.more = full + rows(2, 4096, 8, 4096) + large},
-           {.more = none + rows(1, 4096, 2, 16384) + large},
-           {.tp = 4, .more = op + rows(2, 4096, 16, 1024) + large},
-           {.cp = 4, .more = full + rows(1, 16384, 8, 8192) + large},
-           {.ranks = 64, .replicate = 2, .more = full + rows(4, 4096, 16, 4096) + larger},
-           {.ranks = 8, .tp = 8, .more = none + rows(2, 4096, 8, 4096) + larger},
-           {.ranks = 16, .pp = 4, .more = none + rows(8, 4096, 8, 4096) + larger + schedule + "1F1B"},
-       }) {
-    cases.push_back({"qwen3_vl_debug", words_of(ways)});
-  }
-  for (size_t i = 0; i < cases.size(); ++i) {
-    if (i % 3 == 0 || std::getenv("TITAN_LONG") != nullptr) compare(cases[i], kDeepstackMargin);
-  }
+  compare_some(
+      "qwen3_vl_debug",
+      {
+          {.ranks = 1, .more = kNone + rows(4, 512, 16, 512)},
+          {.ranks = 1, .more = kFull + rows(4, 1024, 4, 4096) + kCuda},
+          {.ranks = 2, .more = kNone + rows(2, 2048, 8, 1600) + kCuda},
+          {.more = kByOperation + rows(4, 512, 16, 512) + kCuda},
+          {.more = kEveryThird + rows(2, 1024, 30, 400)},
+          {.more = kBudget + rows(2, 1536, 5, 2800) + kCuda},
+          {.ranks = 2, .more = listed + rows(2, 1024, 2, 4096) + kCuda},
+          {.ranks = 4, .replicate = 2, .more = kNone + rows(1, 4096, 16, 1024)},
+          {.ranks = 2, .replicate = 2, .more = kFull + rows(2, 512, 2, 1200) + kCuda},
+          {.ranks = 2, .more = kNone + rows(2, 1024, 4, 1024) + kCuda + "--training.mixed_precision_param float32"},
+          {.ranks = 2, .more = kFull + rows(2, 1024, 4, 1024) + "--training.mixed_precision_param float32"},
+          {.ranks = 2, .more = kNone + rows(2, 512, 4, 1024) + "--training.enable_cpu_offload"},
+          {.ranks = 2, .more = kNone + rows(2, 512, 4, 1024) + kCuda + "--training.global_batch_size 16"},
+          {.ranks = 2, .tp = 2, .more = kNone + rows(4, 1024, 8, 2048) + kCuda},
+          {.ranks = 4, .tp = 4, .more = kFull + rows(2, 2048, 8, 1024)},
+          {.ranks = 2, .tp = 2, .more = kByOperation + rows(4, 1024, 8, 2048) + kCuda},
+          {.ranks = 2, .tp = 2, .more = kNone + rows(2, 512, 8, 512) + "--parallelism.no_enable_sequence_parallel"},
+          {.ranks = 2, .cp = 2, .more = kNone + rows(2, 2048, 6, 2400) + kCuda},
+          {.ranks = 4, .cp = 4, .more = kFull + rows(1, 4096, 5, 2800)},
+          {.ranks = 4, .cp = 2, .more = kByOperation + rows(4, 512, 3, 1024) + kCuda},
+          {.ranks = 4, .tp = 2, .cp = 2, .more = kNone + rows(2, 1024, 8, 1024) + kCuda},
+          {.ranks = 2, .pp = 2, .more = kNone + rows(8, 512, 16, 1024) + kSchedule + "1F1B"},
+          {.ranks = 2, .pp = 2, .more = kFull + rows(8, 512, 16, 512) + kCuda + kSchedule + "Interleaved1F1B"},
+          {.ranks = 2, .pp = 2, .more = kNone + rows(8, 512, 16, 1024) + kCuda + kSchedule + "ZBVZeroBubble"},
+          {.ranks = 4, .pp = 2, .tp = 2, .more = kNone + rows(4, 1024, 8, 1024) + kCuda + kSchedule + "GPipe"},
+          {.ranks = 4, .pp = 2, .cp = 2, .more = kNone + rows(4, 1024, 8, 1024) + kSchedule + "1F1B"},
+          // The first stage has few layers, so that its peak is the tower's.
+          {.ranks = 2, .pp = 2, .more = kNone + rows(8, 1024, 8, 4096) + kCuda + first_layers + kSchedule + "1F1B"},
+          {.ranks = 4, .pp = 2, .more = kFull + rows(4, 2048, 8, 3600) + kCuda + first_layers + kSchedule + "GPipe"},
+          {.ranks = 1, .more = kFull + rows(4, 1024, 4, 4096) + kCuda + few_logits},
+          {.ranks = 1, .more = kFull + rows(4, 1024, 4, 4096) + few_logits},
+          {.ranks = 2, .more = kByOperation + rows(2, 1024, 2, 4096) + kCuda + few_logits},
+          {.ranks = 2, .more = kBudget + rows(2, 1024, 4, 2048) + few_logits},
+          {.ranks = 2,
+           .more = kFull + rows(2, 1024, 4, 1024) + few_logits + "--training.mixed_precision_param float32"},
+          {.ranks = 2, .tp = 2, .more = kFull + rows(4, 1024, 8, 2048) + kCuda + few_logits},
+          {.ranks = 2, .cp = 2, .more = kFull + rows(2, 2048, 6, 2400) + kCuda + few_logits},
+          {.ranks = 4, .replicate = 2, .more = kEveryThird + rows(1, 4096, 16, 1024) + few_logits},
+          {.ranks = 2, .pp = 2, .more = kByOperation + rows(8, 1024, 8, 4096) + first_layers + kSchedule + "GPipe"},
+          {.more = kFull + rows(2, 4096, 8, 4096) + larger + large_few},
+          {.tp = 8, .more = kFull + rows(4, 4096, 16, 4096) + larger + large_few},
+          {.more = kByOperation + rows(1, 4096, 2, 8192) + large + large_few},
+          {.more = kFull + rows(2, 4096, 8, 4096) + large},
+          {.more = kNone + rows(1, 4096, 2, 16384) + large},
+          {.tp = 4, .more = kByOperation + rows(2, 4096, 16, 1024) + large},
+          {.cp = 4, .more = kFull + rows(1, 16384, 8, 8192) + large},
+          {.ranks = 64, .replicate = 2, .more = kFull + rows(4, 4096, 16, 4096) + larger},
+          {.ranks = 8, .tp = 8, .more = kNone + rows(2, 4096, 8, 4096) + larger},
+          {.ranks = 16, .pp = 4, .more = kNone + rows(8, 4096, 8, 4096) + larger + kSchedule + "1F1B"},
+      },
+      kDeepstackMargin);
 }
 
 // The tiles of logits that QK-clip scans (nn/attention_core.h) live during one layer's forward pass, which is never the

@@ -15,17 +15,22 @@ IMAGE = ["<|image|>", "<|begin_of_image|>", "<|end_of_image|>", "<|pad|>"]
 WORDS = "picture number of a small red green blue noisy square near the round tree house cat dog river and".split()
 
 
-def write_tokenizer(folder, special=(BOS, EOS, *IMAGE)):
+def write_byte_pairs(folder, words, special, config):
+    """Writes a small tokenizer of byte pairs that begins with the tokens `special`, and its tokenizer_config.json."""
     folder.mkdir()
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=list(special), initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
                                   show_progress=False)
-    tokenizer.train_from_iterator([" ".join(WORDS)] * 3, trainer)
+    tokenizer.train_from_iterator([" ".join(words)] * 3, trainer)
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps(
-        {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": BOS, "eos_token": EOS, "add_bos_token": True}))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+def write_tokenizer(folder, special=(BOS, EOS, *IMAGE)):
+    write_byte_pairs(folder, WORDS, special,
+                     {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": BOS, "eos_token": EOS, "add_bos_token": True})
 
 
 def png(width, height, seed):

@@ -71,7 +71,7 @@ class VlmTrainingTest(unittest.TestCase):
         return without(state["dataloader"]["cursor"], "bad_samples")
 
     def assert_resumes(self, name, meshes, losses_before, **changes):
-        """Tests that the job goes on from step 2 on other meshes, with the same losses and to the same place in the data."""
+        """Tests that the job resumes from step 2 on other meshes, with the same losses and the same position in the data."""
         position = self.data_position(name, 4)
         for world, mesh in meshes:
             shutil.rmtree(self.folder / name / "checkpoint/step-4")

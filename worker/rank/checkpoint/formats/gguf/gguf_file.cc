@@ -96,11 +96,6 @@ void Metadata::add_list(std::string_view key, const std::vector<int32_t>& values
   for (const int32_t value : values) put(bytes_, value);
 }
 
-void Metadata::add_list(std::string_view key, const std::vector<float>& values) {
-  begin_list(key, kFloat32, values.size());
-  for (const float value : values) put(bytes_, value);
-}
-
 std::string header(const Metadata& metadata, const std::vector<Tensor>& tensors) {
   std::string bytes(kMagic);
   put(bytes, kVersion);

@@ -42,7 +42,6 @@ class Metadata {
   void add_real(std::string_view key, double value);    // Stored as float32.
   void add_list(std::string_view key, const std::vector<std::string>& values);
   void add_list(std::string_view key, const std::vector<int32_t>& values);
-  void add_list(std::string_view key, const std::vector<float>& values);
 
   int64_t count() const { return count_; }
   const std::string& bytes() const { return bytes_; }
