@@ -26,6 +26,19 @@ enum class Mask {
   kBlockCausal,  // Causal inside each document; documents end with eos.
 };
 
+// Where a layer normalizes around attention and around the feed-forward.
+enum class NormPlacement {
+  kPre,   // What the branch reads: h + f(norm(h)).
+  kPost,  // What the branch adds: h + norm(f(h)), as in OLMo 2.
+  kBoth,  // h + norm(f(norm(h))), as in Gemma 2 and GLM-4.
+};
+
+// The function of the gate in a feed-forward with two inner projections.
+enum class Activation {
+  kSilu,      // SwiGLU.
+  kGeluTanh,  // GeGLU with GELU's approximation by tanh, as in Gemma.
+};
+
 // Llama's frequency scaling: wavelengths above original/low are divided by `factor`, those below original/high are
 // kept, and those between are blended.
 struct LlamaRopeScaling {
@@ -102,11 +115,19 @@ struct ModelSpec {
 
   Attention attention = Attention::kGrouped;
   Mask mask = Mask::kCausal;
-  bool qk_norm = false;         // RMSNorm on each query and key head before RoPE.
-  bool attention_bias = false;  // On q, k, v and output projections.
+  bool qk_norm = false;            // RMSNorm on each query and key head before RoPE.
+  bool qk_norm_whole = false;      // With qk_norm: over all heads of a token together, not on each (OLMo 2).
+  bool attention_bias = false;     // On q, k and v projections.
+  bool attention_out_bias = true;  // With attention_bias: also on the output projection.
   bool attention_sinks = false;
-  int64_t sliding_window = 0;   // On even layers; 0: none.
-  int64_t nope_layer_step = 0;  // Every n-th layer (id % n == 0) has no RoPE and full attention; 0: none.
+  double attention_scale = 0;      // Factor of the scores of grouped attention; 0: head_dim^-0.5.
+  double attention_softcap = 0;    // Scores s become cap * tanh(s / cap) before the softmax (Gemma 2); 0: off.
+  int64_t sliding_window = 0;      // Tokens that a layer with a window attends to, itself included; 0: no windows.
+  int64_t window_step = 2;         // Layers with (id + 1) % window_step == 0 have no window; 0: all have one.
+  int64_t window_first_layer = 0;  // Layers before it have no window either.
+  double window_rope_theta = 0;    // Layers with a window rotate by this theta, without scaling (Gemma 3); 0: like the
+                                   // others.
+  int64_t nope_layer_step = 0;     // Every n-th layer (id % n == 0) has no RoPE and full attention; 0: none.
   int64_t attention_chunk = 0;  // With nope_layer_step, layers with RoPE attend inside blocks of this many tokens; 0:
                                 // no blocks.
   bool nope_ends_step = false;  // Layers with (id + 1) % n == 0 have no RoPE instead, as in the released Llama 4.
@@ -123,8 +144,18 @@ struct ModelSpec {
 
   RopeStyle rope = RopeStyle::kInterleaved;
   double rope_theta = 10000;
+  int64_t rotary_dim = 0;  // Grouped attention rotates only the first channels of each head; 0: all.
   std::optional<LlamaRopeScaling> rope_scaling;
   std::optional<YarnScaling> yarn;
+
+  NormPlacement norm_placement = NormPlacement::kPre;
+  double norm_offset = 0;  // Every RMSNorm multiplies by its weight plus this number: 1 in Gemma.
+  Activation activation = Activation::kSilu;
+  bool mlp_bias = false;       // On the projections of dense feed-forwards.
+  double embedding_scale = 1;  // Factor of the embeddings.
+  double residual_scale = 1;   // Factor of what attention and feed-forward add (Granite).
+  double logit_divisor = 1;    // Logits are divided by it (Granite).
+  double logit_softcap = 0;    // Logits x become cap * tanh(x / cap) (Gemma 2); 0: off.
 
   double swiglu_limit = 0;  // GPT-OSS's clamped activation with biases on the experts; 0: plain SwiGLU.
   std::optional<MoeSpec> moe;
@@ -136,7 +167,10 @@ struct ModelSpec {
   bool layer_has_positions(int64_t layer) const {
     return nope_layer_step == 0 || (layer + (nope_ends_step ? 1 : 0)) % nope_layer_step != 0;
   }
-  int64_t layer_window(int64_t layer) const { return layer % 2 == 0 ? sliding_window : 0; }
+  int64_t layer_window(int64_t layer) const {
+    const bool full = layer < window_first_layer || (window_step > 0 && (layer + 1) % window_step == 0);
+    return full ? 0 : sliding_window;
+  }
   int64_t layer_chunk(int64_t layer) const {
     return nope_layer_step > 0 && layer_has_positions(layer) ? attention_chunk : 0;
   }

@@ -7,18 +7,16 @@
 #include <vector>
 
 #include "common/plan/models/model_spec.h"
+#include "common/plan/models/spec_json.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::models {
-
-// Returns a spec under the names of its members, as a checkpoint's manifest stores it.
-nlohmann::json to_json(const ModelSpec& spec);
 
 // One member in which two models differ.
 struct SpecDifference {
   std::string name;         // "n_layers", "moe.top_k"
   std::string there, here;  // The values as JSON.
-  // Whether the member concerns only RoPE: rope_theta, rope_scaling, yarn. Weights can then be reused to train on
+  // Whether the member concerns only RoPE: its thetas, rope_scaling, yarn. Weights can then be reused to train on
   // longer texts.
   bool positions = false;
 };
@@ -28,8 +26,9 @@ struct SpecDifference {
 // flavor's name, max_seq_len, mask, eos_id, depth_init, moe.load_balance_coeff.
 std::vector<SpecDifference> differences(const nlohmann::json& stored, const ModelSpec& spec);
 
-// Returns `spec` with the members of `stored` that a flavor leaves to its weights: rope_theta, rope_scaling, yarn,
-// rope, norm_eps, and the guidance of a Flux. A member that `stored` lacks is unchanged.
+// Returns `spec` with the members of `stored` that a flavor leaves to its weights: rope_theta,
+// window_rope_theta, rope_scaling, yarn, rope, norm_eps, and the guidance of a Flux. A member that `stored` lacks is
+// unchanged.
 ModelSpec with_weights_numbers(const nlohmann::json& stored, ModelSpec spec);
 
 // Returns the name and flavor in `stored` (from to_json()), such as "llama3 debugmodel"; "?" for a missing one.
