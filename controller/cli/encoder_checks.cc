@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/plan/config/assets.h"
 #include "common/plan/config/image_models.h"
+#include "common/plan/config/trained_model.h"
 #include "common/plan/encoders/config.h"
-#include "common/plan/models/registry.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::cli {
@@ -140,7 +140,7 @@ std::optional<EncoderProblem> check_autoencoder(const std::string& path) {
 std::vector<EncoderProblem> check_encoders(const config::JobConfig& config) {
   std::vector<EncoderProblem> problems;
   if (config.training.test_mode || !config::uses_encoders(config)) return problems;
-  const absl::StatusOr<models::ModelSpec> spec = models::find(config.model.name, config.model.flavor);
+  const absl::StatusOr<models::ModelSpec> spec = config::resolve_model(config.model);
   const bool known = spec.ok() && spec->flux.has_value();
   for (const Encoder& encoder :
        {Encoder{"encoder.t5_encoder", config.encoder.t5_encoder, {"t5"}, known ? spec->flux->txt_width : 0},

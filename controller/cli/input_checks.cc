@@ -15,6 +15,7 @@
 #include "common/io/data_files/datasets.h"
 #include "common/io/hub/names.h"
 #include "common/plan/config/assets.h"
+#include "common/plan/config/config_flavor.h"
 #include "common/plan/config/trained_model.h"
 #include "common/plan/hf_config/model_match.h"
 #include "common/plan/hf_config/read.h"
@@ -106,14 +107,15 @@ std::vector<hf_config::ConfigDifference> lasting(const hf_config::HfModel& there
 }
 
 // Names the first Titan flavor that the weights fit: flavors that differ only in masks are equally good here.
-std::string fitting_flavor(const hf_config::HfModel& there) {
+std::string fitting_flavor(const config::ModelSection& model, const hf_config::HfModel& there) {
+  if (model.flavor == config::kConfigFlavor) return "leave it out of [model.override], or train from scratch";
   for (const std::string& flavor : models::flavors(there.spec.name)) {
     if (lasting(there, *models::find(there.spec.name, flavor)).empty()) {
       return absl::StrCat("these are weights of model.name = \"", there.spec.name, "\", model.flavor = \"", flavor,
                           "\"");
     }
   }
-  return "no Titan flavor has these numbers: docs/howto/add-a-model.md explains how to add one";
+  return "set model.flavor = \"config.json\" to train the model of this folder";
 }
 
 // Lists up to four numbers that differ between a manifest and a flavor.
@@ -151,16 +153,26 @@ WeightsMismatch misfit_of_weights(const std::string& folder, const models::Model
 
 }  // namespace
 
+namespace {
+
+// Weights may lack the rows of tokens that the job adds: then only the rest is compared.
+void allow_fewer_rows(const config::ModelSection& model, int64_t stored, models::ModelSpec& spec) {
+  if (model.overrides.vocab_size && stored > 0) spec.vocab_size = std::min(spec.vocab_size, stored);
+}
+
+}  // namespace
+
 WeightsMismatch hf_folder_mismatch(const config::ModelSection& model, const std::string& folder) {
-  const auto spec = config::resolve_model(model);
+  auto spec = config::resolve_model(model);
   const json config = read_json(folder + "/config.json");
   if (!spec.ok()) return {};
-  if (config.is_null()) return misfit_of_weights(folder, *spec);
+  if (config.is_null()) return model.overrides.vocab_size ? WeightsMismatch() : misfit_of_weights(folder, *spec);
   const auto there = hf_config::read_model(config);
   if (!there.ok()) return {std::string(there.status().message()), ""};
+  allow_fewer_rows(model, there->spec.vocab_size, *spec);
   const std::vector<hf_config::ConfigDifference> found = lasting(*there, *spec);
   if (found.empty()) return misfit_of_weights(folder, *spec);
-  return {absl::StrCat("config.json says ", hf_config::text_of(found)), fitting_flavor(*there)};
+  return {absl::StrCat("config.json says ", hf_config::text_of(found)), fitting_flavor(model, *there)};
 }
 
 WeightsMismatch tower_mismatch(const config::ModelSection& model, const std::string& folder) {
@@ -174,10 +186,11 @@ WeightsMismatch tower_mismatch(const config::ModelSection& model, const std::str
 }
 
 WeightsMismatch step_mismatch(const config::ModelSection& model, const std::string& step_folder) {
-  const auto spec = config::resolve_model(model);
+  auto spec = config::resolve_model(model);
   const json manifest = read_json(step_folder + "/manifest.json");
   if (!spec.ok() || !manifest.is_object() || !manifest.value("model", json()).is_object()) return {};
   const json& stored = manifest["model"];
+  allow_fewer_rows(model, stored.value("vocab_size", int64_t{0}), *spec);
   const auto found = models::differences(stored, models::with_weights_numbers(stored, *spec));
   if (found.empty()) return {};
   return {

@@ -21,8 +21,8 @@
 #include "common/plan/config/data_sources.h"
 #include "common/plan/config/model_kind.h"
 #include "common/plan/config/parallelism.h"
+#include "common/plan/config/trained_model.h"
 #include "common/plan/hf_config/model_match.h"
-#include "common/plan/models/registry.h"
 #include "common/plan/models/repository.h"
 #include "common/plan/models/sizes.h"
 #include "controller/cli/encoder_checks.h"
@@ -147,7 +147,7 @@ class Checker {
     if (path.empty() || config_.parallelism.pipeline_parallel_degree == 1) return;
     std::error_code error;
     if (!fs::is_regular_file(path, error)) return missing(key, path, "no such file");
-    const auto spec = models::find(config_.model.name, config_.model.flavor);
+    const auto spec = config::resolve_model(config_.model);
     const auto plan = config::pipeline_plan(config_, spec.ok() ? models::block_names(*spec) : pipeline::ModelBlocks());
     if (plan.ok()) return;
     const std::string message(plan.status().message());
@@ -210,7 +210,7 @@ class Checker {
     if (!found.ok()) return bad(key, folder, std::string(found.status().message()), advice);
     const absl::StatusOr<int64_t> largest = tokenizer_files::largest_id(*found);
     if (!largest.ok()) return bad(key, folder, std::string(largest.status().message()));
-    const auto spec = models::find(config_.model.name, config_.model.flavor);
+    const auto spec = config::resolve_model(config_.model);
     const bool has_vocabulary = config::kind_of(config_.model) != config::ModelKind::kTextToImage;
     if (!spec.ok() || !has_vocabulary || *largest < spec->vocab_size) return;
     bad(key, folder,

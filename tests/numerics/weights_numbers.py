@@ -4,6 +4,9 @@ it starts.
 For each folder, written by transformers, the loss of step 1 equals that of transformers, the job resumes from its own step
 without the folder, and the config.json of `titan-checkpoint export` has the same numbers. DeepSeek's YaRN acts on sequences of
 any length in transformers; since transformers 4 loses half of it in the second generation, that case runs only with 5.
+
+With model.flavor = "config.json" the folder may have any size. Then [model.override] changes its numbers: the loss equals that of
+transformers with the same change, and a larger vocabulary keeps the stored rows and draws the others.
 """
 
 import json
@@ -28,6 +31,9 @@ DEEPSEEK = dict(hidden_size=256, intermediate_size=1024, moe_intermediate_size=2
                 num_experts_per_tok=3, first_k_dense_replace=1, q_lora_rank=None, kv_lora_rank=512, qk_nope_head_dim=128,
                 qk_rope_head_dim=64, v_head_dim=128, topk_method="greedy", n_group=1, topk_group=1)
 YARN = dict(rope_type="yarn", factor=8.0, beta_fast=32.0, beta_slow=1.0, mscale=0.9, mscale_all_dim=0.9, original_max_position_embeddings=32)
+ANY_SIZE = dict(hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, intermediate_size=88, vocab_size=2048,
+                max_position_embeddings=256, tie_word_embeddings=True, rms_norm_eps=3e-6, rope_theta=7000.0,
+                rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32})
 # name -> flavor, model type, its config
 CASES = {
     "no scaling, as Llama 3.0": ("llama3", "llama", {**LLAMA, "rms_norm_eps": 1e-5, "rope_theta": 500000.0}),
@@ -92,12 +98,44 @@ def check(report, folder, name, family, kind, config):
     assert positions(again.config) == positions(model.config), (positions(again.config), positions(model.config))
 
 
+def by_config(weights, steps, world=1, **override):
+    flags = {**flags_of(None, weights, steps, world), "model.flavor": "config.json", "model.hf_assets_path": str(weights)}
+    del flags["model.name"], flags["checkpoint.initial_load_path"]
+    return flags | {f"model.override.{name}": value for name, value in override.items()}
+
+
+def check_any_size(report, folder):
+    """A Llama of a size that no flavor has, with the class's YaRN: as it is, with another theta, and with more tokens."""
+    tokens, labels = batch()
+    model = drawn("llama", ANY_SIZE, folder / "hf")
+    for file in (ASSETS / "tokenizer").iterdir():
+        shutil.copy(file, folder / "hf")
+    run = LocalRun(folder / "plain", by_config(folder / "hf", 1, 2), 2).wait()
+    report.below("any size: loss of step 1 on two ranks", abs(run.metrics()[1][LOSS] / loss_of(model, tokens, labels) - 1), LIMIT)
+    run = LocalRun(folder / "theta", by_config(folder / "hf", 1, rope_theta=3e4), 1).wait()
+    other = transformers.AutoModelForCausalLM.from_pretrained(folder / "hf", rope_theta=3e4, dtype=torch.float32).eval()
+    assert abs(loss_of(other, tokens, labels) / loss_of(model, tokens, labels) - 1) > 1e-3, "theta matters"
+    report.below("another theta: loss of step 1", abs(run.metrics()[1][LOSS] / loss_of(other, tokens, labels) - 1), LIMIT)
+    run = LocalRun(folder / "tokens", by_config(folder / "hf", 1, 2, vocab_size=2051), 2).wait()
+    subprocess.run([BIN / "titan-checkpoint", "export", folder / "tokens/dump/checkpoint/step-1", folder / "out"], check=True, capture_output=True)
+    grown = transformers.AutoModelForCausalLM.from_pretrained(folder / "out", dtype=torch.float32).eval()
+    rows, stored = grown.get_input_embeddings().weight.detach(), model.get_input_embeddings().weight.detach()
+    assert rows.shape == (2051, ANY_SIZE["hidden_size"]), rows.shape
+    assert torch.equal(rows[:2048], stored), "the stored rows"
+    deviation = ANY_SIZE["hidden_size"] ** -0.5  # A tied embedding is drawn like the head.
+    assert 0.7 * deviation < rows[2048:].std() < 1.3 * deviation, rows[2048:].std()
+    report.below("more tokens: loss of step 1 on two ranks", abs(run.metrics()[1][LOSS] / loss_of(grown, tokens, labels) - 1), LIMIT)
+
+
 def main():
     torch.set_num_threads(1)
     report = Report()
     for name, (family, kind, config) in CASES.items():
         with tempfile.TemporaryDirectory(prefix="titan-weights-") as folder:
             check(report, Path(folder), name, family, kind, config)
+    if not is_second_run():
+        with tempfile.TemporaryDirectory(prefix="titan-weights-") as folder:
+            check_any_size(report, Path(folder))
     report.finish()
     run_again_with_5()
 

@@ -59,7 +59,8 @@ bool is_boolean(const std::string& key, const Catalog& catalog) {
            alias->conversion == ValueConversion::kFloat8Converter;
   }
   const Field* field = catalog.find(alias != nullptr ? alias->key : std::string_view(key));
-  return field != nullptr && std::holds_alternative<bool*>(field->ref);
+  return field != nullptr &&
+         (std::holds_alternative<bool*>(field->ref) || std::holds_alternative<std::optional<bool>*>(field->ref));
 }
 
 // Returns "metrics.enable_wandb" for "metrics.no_enable_wandb" if that is a boolean key; else "".

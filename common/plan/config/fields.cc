@@ -74,7 +74,9 @@ std::vector<Field> fields_of(MetricsSection& c) {
 std::vector<Field> fields_of(ModelSection& c) {
   return {
       Field("name", c.name, "Model family"),
-      Field("flavor", c.flavor, "Size within the family"),
+      Field("flavor", c.flavor,
+            "Size within the family; config.json: the model that this file in hf_assets_path describes, of which "
+            "model.name may be left out"),
       Field("attn_mask_type", c.attn_mask_type,
             "Attention of a token: to all earlier tokens (causal) or to those of its document, which ends with eos "
             "(block_causal); by default that of the flavor")
@@ -92,6 +94,9 @@ std::vector<Field> fields_of(ModelSection& c) {
             "what a resumed checkpoint was trained with, 0 where the loaded weights have no such biases, else the "
             "flavor's (0.001, Qwen3: 0)")
           .at_least(0),
+      Field("spec", c.spec,
+            "Numbers of the model of the flavor config.json, as JSON; titanctl and titan-rank fill it in from the "
+            "file"),
   };
 }
 

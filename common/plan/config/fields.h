@@ -60,6 +60,7 @@ struct Section {
   std::string_view name;  // Such as "training.dataloader".
   std::string_view meaning;
   std::vector<Field> fields;
+  bool only_set = false;  // to_json_text() has only the keys that are set: they are many and rarely used.
 };
 
 // Returns all sections over the members of `config`, in file order. The references are valid as long as `config` is.
@@ -70,6 +71,10 @@ std::vector<Field> fields_of(JobSection& c);
 std::vector<Field> fields_of(ProfilingSection& c);
 std::vector<Field> fields_of(MetricsSection& c);
 std::vector<Field> fields_of(ModelSection& c);
+std::vector<Field> fields_of(ModelOverrideSection& c);
+std::vector<Field> fields_of(RopeScalingOverride& c);
+std::vector<Field> fields_of(YarnOverride& c);
+std::vector<Field> fields_of(MoeOverride& c);
 std::vector<Field> fields_of(OptimizerSection& c);
 std::vector<Field> fields_of(ParamGroup& c);
 std::vector<Field> fields_of(LrSchedulerSection& c);

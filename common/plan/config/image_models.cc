@@ -11,7 +11,7 @@
 #include "common/plan/config/assets.h"
 #include "common/plan/config/checker.h"
 #include "common/plan/config/model_kind.h"
-#include "common/plan/models/registry.h"
+#include "common/plan/config/trained_model.h"
 
 namespace titan::config {
 
@@ -242,7 +242,7 @@ void check_patches(Checker& check) {
 void check_tower(Checker& check) {
   const ModelSection& model = check.config().model;
   const DataSection& data = check.config().data;
-  const absl::StatusOr<models::ModelSpec> spec = models::find(model.name, model.flavor);
+  const absl::StatusOr<models::ModelSpec> spec = resolve_model(model);
   if (!spec.ok() || !spec->reads_images()) return;
   const std::string tower = absl::StrCat("the vision tower of ", model.name, " ", model.flavor);
   const std::int64_t size = spec->qwen3_vl ? spec->qwen3_vl->vision.patch_size : spec->vision->patch_size;
@@ -266,7 +266,7 @@ void check_tower(Checker& check) {
 // Refuses features of language models that a model with a vision tower does not have.
 void refuse_for_vlm(Checker& check) {
   const JobConfig& config = check.config();
-  const absl::StatusOr<models::ModelSpec> spec = models::find(config.model.name, config.model.flavor);
+  const absl::StatusOr<models::ModelSpec> spec = resolve_model(config.model);
   if (config.checkpoint.initial_load_vision_path && spec.ok() && !spec->vision) {
     check.fail("checkpoint.initial_load_vision_path", *config.checkpoint.initial_load_vision_path,
                absl::StrCat("holds a tower of SigLIP 2, which ", config.model.name, " does not have"), kLeaveOut);

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "common/plan/config/model_override.h"
+
 namespace titan::config {
 
 struct JobSection {
@@ -50,6 +52,8 @@ struct ModelSection {
   std::vector<std::string> converters;
   bool print_after_conversion = false;
   std::optional<double> load_balance_coeff;  // Not set: that of a resumed checkpoint, else the flavor's.
+  std::optional<std::string> spec;  // JSON of models::ModelSpec for the flavor "config.json" (config_flavor.h).
+  ModelOverrideSection overrides;   // [model.override]
 };
 
 // An entry of [[optimizer.param_groups]]: applies to the parameters whose names match the pattern. Keys that are not

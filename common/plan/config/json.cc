@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -156,16 +157,26 @@ void append_value(const Field& field, std::string& text) {
   std::visit(append, field.ref);
 }
 
+// Whether text does not have the key.
+bool is_left_out(const Section& section, const Field& field) { return section.only_set && value_of(field).is_null(); }
+
 void append_object(const Layout& layout, const std::vector<Section>& all, std::string& text) {
   char separator = '{';
   for (const auto& [key, member] : layout.members) {
-    text += std::exchange(separator, ',');
-    absl::StrAppend(&text, "\"", key, "\":");
-    if (member.members.empty()) {
+    const bool is_value = member.members.empty();
+    if (is_value && is_left_out(all[member.section], all[member.section].fields[member.field])) continue;
+    const std::size_t before = text.size();
+    absl::StrAppend(&text, std::string(1, separator), "\"", key, "\":");
+    if (is_value) {
       append_value(all[member.section].fields[member.field], text);
     } else {
       append_object(member, all, text);
+      if (absl::EndsWith(text, ":{}")) {  // Nothing is set in the section.
+        text.resize(before);
+        continue;
+      }
     }
+    separator = ',';
   }
   text += separator == '{' ? "{}" : "}";
 }

@@ -15,7 +15,7 @@ namespace titan::config {
 
 // Returns the configuration as JSON with every key; values that are not set are null.
 nlohmann::json to_json(const JobConfig& config);
-// Returns to_json(config).dump(), several times faster.
+// Returns to_json(config).dump() without keys of [model.override] that are not set, several times faster.
 std::string to_json_text(const JobConfig& config);
 
 // Reads the JSON of to_json(). Missing members keep their defaults, so a job stored by an older version still loads.

@@ -12,6 +12,7 @@
 #include "common/io/s3/location.h"
 #include "common/plan/config/apply_settings.h"
 #include "common/plan/config/checker.h"
+#include "common/plan/config/config_flavor.h"
 #include "common/plan/config/image_models.h"
 #include "common/plan/config/model_kind.h"
 #include "common/plan/config/normalize_spelling.h"
@@ -70,6 +71,7 @@ std::optional<LoadedConfig> build(const RawValue& file, const std::string& name,
   LoadedConfig loaded = applier.take();
   loaded.file_sets_keys = file_sets_keys;
   normalize_model_names(loaded);
+  if (problems.empty()) read_config_flavor(loaded, problems);
   Checker names(loaded.config, loaded.origins);  // Wrong dataset names are reported together with misspelt keys.
   check_dataset_names(names);
   problems.insert(problems.end(), names.problems().begin(), names.problems().end());

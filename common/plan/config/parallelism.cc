@@ -15,7 +15,6 @@
 #include "common/plan/config/model_kind.h"
 #include "common/plan/config/trained_model.h"
 #include "common/plan/mesh/mesh.h"
-#include "common/plan/models/registry.h"
 #include "common/plan/models/sizes.h"
 
 namespace titan::config {
@@ -185,7 +184,7 @@ absl::StatusOr<pipeline::PipelinePlan> pipeline_plan(const JobConfig& config, co
 
 std::vector<std::string> pipeline_warnings(const JobConfig& config) {
   if (config.parallelism.pipeline_parallel_degree == 1) return {};
-  const auto spec = models::find(config.model.name, config.model.flavor);
+  const auto spec = resolve_model(config.model);
   const auto plan =
       pipeline::plan(pipeline_options(config, spec.ok() ? models::block_names(*spec) : pipeline::ModelBlocks()));
   return plan.ok() ? plan->warnings : std::vector<std::string>();

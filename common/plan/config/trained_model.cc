@@ -6,15 +6,18 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status/status.h"
 #include "common/base/text/nearest.h"
 #include "common/plan/config/checker.h"
+#include "common/plan/config/config_flavor.h"
 #include "common/plan/config/model_kind.h"
 #include "common/plan/models/registry.h"
 
 namespace titan::config {
 
 absl::StatusOr<models::ModelSpec> resolve_model(const ModelSection& model) {
-  absl::StatusOr<models::ModelSpec> spec = models::find(model.name, model.flavor);
+  absl::StatusOr<models::ModelSpec> spec =
+      model.flavor == kConfigFlavor ? spec_of_config_flavor(model) : models::find(model.name, model.flavor);
   if (!spec.ok()) return spec;
   return apply_model_overrides(*std::move(spec), model);
 }
@@ -33,7 +36,18 @@ std::vector<std::string> length_warnings(const JobConfig& config, const models::
   return warnings;
 }
 
-models::ModelSpec apply_model_overrides(models::ModelSpec spec, const ModelSection& model) {
+bool overrides_positions(const ModelSection& model) {
+  const ModelOverrideSection& all = model.overrides;
+  const RopeScalingOverride& llama = all.rope_scaling;
+  const YarnOverride& yarn = all.yarn;
+  return all.rope_theta || all.window_rope_theta || all.rope_type || llama.factor || llama.low_freq_factor ||
+         llama.high_freq_factor || llama.original_seq_len || yarn.factor || yarn.beta_fast || yarn.beta_slow ||
+         yarn.original_seq_len || yarn.mscale || yarn.only_beyond_original || yarn.scales_cos_sin ||
+         yarn.cos_sin_factor || yarn.rounds_bounds;
+}
+
+absl::StatusOr<models::ModelSpec> apply_model_overrides(models::ModelSpec spec, const ModelSection& model) {
+  TITAN_RETURN_IF_ERROR(apply_override(model.overrides, spec));
   if (model.load_balance_coeff && spec.moe) spec.moe->load_balance_coeff = *model.load_balance_coeff;
   if (!model.attn_mask_type) return spec;
   spec.mask = *model.attn_mask_type == "block_causal" ? models::Mask::kBlockCausal : models::Mask::kCausal;

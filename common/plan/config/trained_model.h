@@ -13,14 +13,18 @@
 
 namespace titan::config {
 
-// Returns the model that the section names, with its changes to the flavor. Errors: those of models::find.
+// Returns the model that the section names, with its changes to the flavor. Errors: those of models::find,
+// spec_of_config_flavor() and apply_model_overrides().
 absl::StatusOr<models::ModelSpec> resolve_model(const ModelSection& model);
 
 // Returns a warning for each key that sets rows longer than the model's max_seq_len.
 std::vector<std::string> length_warnings(const JobConfig& config, const models::ModelSpec& spec);
 
-// Applies the section's changes to a flavor from a library of models.
-models::ModelSpec apply_model_overrides(models::ModelSpec spec, const ModelSection& model);
+// Applies the section's changes to a flavor, which may be a library's. Errors: those of apply_override().
+absl::StatusOr<models::ModelSpec> apply_model_overrides(models::ModelSpec spec, const ModelSection& model);
+
+// Whether the section changes RoPE, so that its values hold instead of those of loaded weights.
+bool overrides_positions(const ModelSection& model);
 
 // Returns the adapters that a job trains; nothing: it trains the model itself.
 std::optional<models::AdapterSpec> adapters_of(const JobConfig& config);

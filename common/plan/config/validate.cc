@@ -15,6 +15,7 @@
 #include "common/io/hub/names.h"
 #include "common/io/s3/location.h"
 #include "common/plan/config/checker.h"
+#include "common/plan/config/config_flavor.h"
 #include "common/plan/config/model_kind.h"
 #include "common/plan/config/parallelism.h"
 #include "common/plan/config/raw.h"
@@ -35,7 +36,11 @@ std::optional<models::ModelSpec> check_model(Checker& check) {
     check.fail("experimental.custom_import", library, "expects a shared library (.so) with models or datasets",
                "Python modules cannot be loaded; docs/howto/add-a-model.md shows such a library");
   }
-  absl::StatusOr<models::ModelSpec> spec = models::find(model.name, model.flavor);
+  absl::StatusOr<models::ModelSpec> spec = resolve_model(model);
+  if (!spec.ok() && (model.flavor == kConfigFlavor || models::find(model.name, model.flavor).ok())) {
+    check.fail_as("model", "", spec.status());
+    return std::nullopt;
+  }
   if (!spec.ok()) {
     // A library may define any model name; only a rank, which loads it, knows them.
     if (!library.empty() && models::flavors(model.name).empty()) return std::nullopt;

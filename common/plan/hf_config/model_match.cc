@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxShown = 4;
-constexpr const char* kTakeable[] = {"rope_theta", "rope_scaling", "yarn", "rope", "norm_eps"};
+constexpr const char* kTakeable[] = {"rope_theta", "window_rope_theta", "rope_scaling", "yarn", "rope", "norm_eps"};
 constexpr char kGuidance[] = "flux.guidance_embed", kQwenTower[] = "qwen3_vl.vision.";
 
 bool is_takeable(const std::string& name) {
@@ -100,7 +100,7 @@ void add_scaling(const HfModel& there, const HfModel& here, std::vector<ConfigDi
     return llama.is_null() ? yarn : llama;
   };
   const json theirs = scaling(there), ours = scaling(here);
-  if (theirs != ours) found.push_back({"rope_scaling", theirs.dump(), ours.dump(), true});
+  if (theirs != ours) found.push_back({"rope_scaling", theirs.dump(), ours.dump(), true, true});
 }
 
 }  // namespace
@@ -115,7 +115,7 @@ std::vector<ConfigDifference> compare(const HfModel& there, const HfModel& here)
     const std::string part = one.name.substr(0, one.name.find('.'));
     if (part == "rope_scaling" || part == "yarn") continue;
     if (one.name == "tied_embeddings" && other.tied_embeddings) continue;
-    found.push_back({key_of(one.name, here.model_type), one.there, one.here, is_takeable(one.name)});
+    found.push_back({key_of(one.name, here.model_type), one.there, one.here, is_takeable(one.name), one.positions});
     if (one.name != "rope") continue;
     found.back().there = there.spec.rope == models::RopeStyle::kInterleaved ? "true" : "false";
     found.back().here = here.spec.rope == models::RopeStyle::kInterleaved ? "true" : "false";
@@ -126,6 +126,7 @@ std::vector<ConfigDifference> compare(const HfModel& there, const HfModel& here)
 
 void take_numbers(const models::ModelSpec& from, models::ModelSpec& into) {
   into.rope_theta = from.rope_theta;
+  into.window_rope_theta = from.window_rope_theta;
   into.rope_scaling = from.rope_scaling;
   into.yarn = from.yarn;
   into.rope = from.rope;

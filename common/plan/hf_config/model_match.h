@@ -19,6 +19,7 @@ struct ConfigDifference {
   std::string key;
   std::string there, here;  // The values as JSON.
   bool takeable = false;    // Whether take_numbers() removes the difference.
+  bool positions = false;   // Whether it concerns only RoPE's frequencies (SpecDifference::positions).
 };
 
 // Returns the differences that make the weights of `there` unusable for `here`. Ignores settings on which weights do

@@ -135,24 +135,18 @@ YarnMagnitude strength_of(Keys& table, const YarnScaling& yarn, bool latent) {
   return strength;
 }
 
-// Two forms are supported: DeepSeek's leaves the rotation unscaled, scales the scores and blends between integer
-// bounds; GPT-OSS's scales the rotation and blends between exact bounds.
+// DeepSeek's form leaves the rotation unscaled, scales the scores and blends between integer bounds. Every other one
+// scales the rotation and not the scores.
 void settle_form(Keys& table, const YarnMagnitude& strength, YarnScaling& yarn) {
-  const double usual = magnitude(yarn.factor, 1);
-  const bool leaves_rotation = about(strength.rotation, 1), scales_rotation = about(strength.rotation, usual);
-  yarn.scales_cos_sin = !strength.whole_bounds && scales_rotation;
-  if (!leaves_rotation && !scales_rotation) {
-    return table.refuse(table.has("attention_factor") ? "attention_factor" : "mscale",
-                        absl::StrCat("what makes cosines and sines 1 or ", usual, " times as large"));
+  yarn.scales_cos_sin = !about(strength.rotation, 1) || !strength.whole_bounds;
+  if (!yarn.scales_cos_sin) {
+    yarn.mscale = strength.all_dim;
+    return;
   }
-  if (!yarn.scales_cos_sin && !(leaves_rotation && strength.whole_bounds)) {
-    return table.refuse("truncate",
-                        absl::StrCat("only ", leaves_rotation ? "true" : "false", " together with cosines and sines ",
-                                     strength.rotation, " times as large"));
-  }
-  if (yarn.scales_cos_sin && strength.all_dim != 0)
-    return table.refuse("mscale_all_dim", "only 0 where cosines and sines are scaled");
-  if (!yarn.scales_cos_sin) yarn.mscale = strength.all_dim;
+  if (strength.rotation <= 0) return table.refuse("attention_factor", "a factor above 0");
+  if (strength.all_dim != 0) return table.refuse("mscale_all_dim", "only 0 where cosines and sines are scaled");
+  yarn.rounds_bounds = strength.whole_bounds;
+  if (!about(strength.rotation, magnitude(yarn.factor, 1))) yarn.cos_sin_factor = strength.rotation;
 }
 
 void take_yarn(Keys& file, Keys& table, int64_t length, ModelSpec& spec) {

@@ -57,8 +57,10 @@ struct YarnScaling {
   int64_t original_seq_len = 4096;
   double mscale = 1;  // Latent attention multiplies its softmax scale by (0.1 * mscale * ln(factor) + 1)^2.
   bool only_beyond_original = true;  // Applied only when seq_len > original_seq_len (DeepSeek); always in GPT-OSS.
-  bool scales_cos_sin = false;       // GPT-OSS: scales cos and sin by (0.1 * ln(factor) + 1) instead of the softmax
-                                     // scale.
+  bool scales_cos_sin = false;       // Scales cos and sin by (0.1 * ln(factor) + 1) instead of the softmax scale.
+  double cos_sin_factor = 0;         // With scales_cos_sin: this factor instead; 0: none.
+  bool rounds_bounds = false;        // With scales_cos_sin: bounds of the blend are whole pairs, as they always are
+                                     // without it. GPT-OSS's are not.
 };
 
 struct MoeSpec {

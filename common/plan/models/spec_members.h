@@ -46,6 +46,8 @@ void visit_members(T& yarn, Visit&& visit) {
   visit("mscale", yarn.mscale);
   visit("only_beyond_original", yarn.only_beyond_original);
   visit("scales_cos_sin", yarn.scales_cos_sin);
+  visit("cos_sin_factor", yarn.cos_sin_factor);
+  visit("rounds_bounds", yarn.rounds_bounds);
 }
 
 template <Of<MoeSpec> T, typename Visit>

@@ -11,8 +11,8 @@
 #include "common/plan/config/parallelism.h"
 #include "common/plan/config/trained_model.h"
 #include "common/plan/config/validate.h"
-#include "common/plan/models/registry.h"
 #include "common/plan/models/sizes.h"
+#include "common/plan/models/spec_json.h"
 #include "controller/api/job_spec.h"
 #include "controller/core/core.h"
 #include "controller/job/restart.h"
@@ -53,12 +53,18 @@ json restarts(const job::SchedulingSpec& spec) {
 }
 
 json schedule(const config::JobConfig& config) {
-  const auto spec = models::find(config.model.name, config.model.flavor);
+  const auto spec = config::resolve_model(config.model);
   if (!spec.ok() || config.parallelism.pipeline_parallel_degree == 1) return nullptr;
   const auto plan = config::pipeline_plan(config, models::block_names(*spec));
   if (!plan.ok()) return std::string(plan.status().message());
   return {
       {"name", plan->schedule.name}, {"stages", plan->schedule.stages}, {"microbatches", plan->schedule.microbatches}};
+}
+
+// Returns the numbers of the model that the job trains.
+json model(const config::JobConfig& config) {
+  const auto spec = config::resolve_model(config.model);
+  return spec.ok() ? models::to_json(*spec) : json();
 }
 
 json decide(const std::vector<std::string>& words) {
@@ -77,6 +83,7 @@ json decide(const std::vector<std::string>& words) {
           {"kept", json::parse(checked->stored.config_json())},
           {"placement", placement(checked->spec)},
           {"restarts", restarts(checked->spec)},
+          {"model", model(loaded->config)},
           {"schedule", schedule(loaded->config)}};
 }
 

@@ -4,6 +4,8 @@ the programs and generates docs/generated/keys.md.
 A row is (key, value, effect[, situation][, text]). The effect is one of SHOWN; the text must be part of the error or warning.
 """
 
+import json
+
 # Places where an effect is visible: the name of a method or answer in keys_test.py, and its name in docs/generated/keys.md.
 SHOWN = {
     "refused": "refused",
@@ -29,6 +31,7 @@ SHOWN = {
     "record": "the controller's job record",
     "placement": "placement",
     "restarts": "restart backoff",
+    "model": "numbers of the model",
 }
 
 # titan-rank flags for a model of 6 layers, 32 wide: three steps of two rows of 32 tokens.
@@ -71,6 +74,11 @@ FLUX_VALIDATES = {**FLUX, "validation.enable": True, "validation.freq": 3, "vali
                   "validation.save_img_count": 0}
 FLUX_PAINTS = {**FLUX_VALIDATES, "validation.save_img_count": 1}
 EXPLODES = {"optimizer.lr": 1e37, "training.max_norm": 1e37}
+
+# The numbers of a small Llama, as titanctl reads them from a config.json.
+NUMBERS = {"name": "llama3", "flavor": "config.json", "dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 4, "head_dim": 16,
+           "v_head_dim": 16, "vocab_size": 2048, "ffn_hidden": 96, "max_seq_len": 4096}  # fmt: skip
+SPEC = json.dumps(NUMBERS)
 
 # Situations: the other keys that a key needs to have an effect. "after": the run starts from a copy of that preparation's dump folder. {full}
 # and {hf} in a value are the dump folders of preparations.
@@ -172,6 +180,16 @@ SITUATIONS = {
     "a job of two ranks": {"plain": True, "resources.ranks": 2},
     "a job that validates": {"plain": True, "validation.enable": True},
     "a job of Qwen3": {"plain": True, "model.name": "qwen3", "model.flavor": "debugmodel"},
+    "a job of DeepSeek V3": {"plain": True, "model.name": "deepseek_v3", "model.flavor": "debugmodel"},
+    "a job of DeepSeek V3 with grouped attention": {"plain": True, "model.name": "deepseek_v3", "model.flavor": "debugmodel",
+                                                    "model.override.attention": "grouped"},
+    "a job with groups of experts": {"plain": True, "model.name": "deepseek_v3", "model.flavor": "debugmodel",
+                                     "model.override.moe.num_expert_groups": 2, "model.override.moe.num_limited_groups": 1},
+    "a job of Llama 4": {"plain": True, "model.name": "llama4", "model.flavor": "debugmodel"},
+    "a job with GeGLU": {"plain": True, "model.override.activation": "gelu_tanh"},
+    "a job with norms after the layers": {"plain": True, "model.override.norm_placement": "post"},
+    "a job with YaRN": {"plain": True, "model.override.rope_type": "yarn"},
+    "a job of given numbers": {"plain": True, "model.flavor": "config.json", "model.spec": SPEC},
 }  # fmt: skip
 
 # Runs whose output other runs start from.
@@ -224,6 +242,39 @@ ROWS = [
     ("model.converters", "lora", "loss"),
     ("model.load_balance_coeff", 0.5, "loss", "experts"),
     ("model.load_balance_coeff", 0.5, "refused", "a job", "has no experts"),
+    ("model.spec", json.dumps({**NUMBERS, "n_layers": 3}), "model", "a job of given numbers"),
+    *keys("model.override", {"dim": 512, "n_layers": 3, "n_heads": 8, "n_kv_heads": 4, "head_dim": 32, "v_head_dim": 32, "vocab_size": 4096,
+                             "ffn_hidden": 96, "max_seq_len": 8192, "norm_eps": 1e-3, "depth_init": False, "eos_id": 7,
+                             "tied_embeddings": True, "qk_norm": True, "qk_norm_whole": True, "attention_bias": True,
+                             "attention_out_bias": False, "attention_sinks": True, "attention_scale": 0.5, "attention_softcap": 30.0,
+                             "sliding_window": 64, "window_step": 3, "window_first_layer": 1, "window_rope_theta": 5e3,
+                             "nope_layer_step": 4, "attention_chunk": 64, "nope_ends_step": True, "query_temperature_floor": 64.0,
+                             "query_temperature_scale": 0.2, "rotated_qk_norm": True, "rope": "rotate_half", "rope_theta": 1e6,
+                             "rotary_dim": 8, "norm_offset": 1.0, "activation": "gelu_tanh", "mlp_bias": True, "embedding_scale": 16.0,
+                             "residual_scale": 0.5, "logit_divisor": 8.0, "logit_softcap": 30.0, "swiglu_limit": 7.0}, "model", "a job"),
+    ("model.override.v_head_dim", 16, "model", "a job of DeepSeek V3"),
+    *each("model.override.rope_type", ["yarn", "default"], "model", "a job"),
+    ("model.override.rope_type", "llama3", "model", "a job of Qwen3"),
+    ("model.override.attention", "grouped", "model", "a job of DeepSeek V3"),
+    ("model.override.attention", "latent", "model", "a job of DeepSeek V3 with grouped attention"),
+    ("model.override.activation", "silu", "model", "a job with GeGLU"),
+    ("model.override.norm_placement", "pre", "model", "a job with norms after the layers"),
+    ("model.override.rope", "interleaved", "model", "a job of Qwen3"),
+    *each("model.override.norm_placement", ["post", "both"], "model", "a job"),
+    *keys("model.override", {"q_lora_rank": 64, "kv_lora_rank": 96, "qk_nope_head_dim": 96, "qk_rope_head_dim": 32}, "model",
+          "a job of DeepSeek V3"),
+    *keys("model.override.rope_scaling", {"factor": 4.0, "low_freq_factor": 2.0, "high_freq_factor": 8.0, "original_seq_len": 1024},
+          "model", "a job"),
+    *keys("model.override.yarn", {"factor": 4.0, "beta_fast": 16.0, "beta_slow": 2.0, "original_seq_len": 1024, "mscale": 0.7,
+                                  "only_beyond_original": True, "scales_cos_sin": False, "cos_sin_factor": 1.5, "rounds_bounds": False},
+          "model", "a job with YaRN"),
+    ("model.override.yarn.factor", 4.0, "refused", "a job", "the model has no YaRN"),
+    *keys("model.override.moe", {"num_experts": 16, "num_shared_experts": 1, "top_k": 2, "hidden": 64, "score_func": "sigmoid",
+                                 "route_norm": True, "route_scale": 2.0, "gate_bias": True, "score_before_experts": True,
+                                 "first_layer": 2, "layer_step": 2}, "model",
+          "a job of DeepSeek V3"),
+    *keys("model.override.moe", {"num_expert_groups": 4, "num_limited_groups": 2}, "model", "a job with groups of experts"),
+    ("model.override.moe.score_func", "softmax", "model", "a job of Llama 4"),
     ("model.print_after_conversion", True, "log", "float8 layers"),
     ("model.print_after_conversion", True, "warned", "a job", OFF),
 

@@ -29,7 +29,7 @@ TESTS = BIN.parent / "tests"
 ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
 PAGE = SOURCE / "docs" / "generated" / "keys.md"
 REPORTED = ("refused", "warned")
-DECIDED = ("record", "placement", "restarts")
+DECIDED = ("record", "placement", "restarts", "model")
 DRY_RUN = ("bytes", "activations", "split", "schedule", "sent")
 
 

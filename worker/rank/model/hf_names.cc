@@ -21,7 +21,7 @@ nlohmann::json scaling_of(const models::LlamaRopeScaling& scaling) {
           {"original_max_position_embeddings", scaling.original_seq_len}};
 }
 
-// GPT-OSS's form scales cosines and sines, which is also transformers' default. DeepSeek's form does not.
+// Scaled cosines and sines are transformers' default. DeepSeek's form does not scale them.
 nlohmann::json scaling_of(const models::YarnScaling& yarn, bool latent) {
   nlohmann::json table = {{"rope_type", "yarn"},
                           {"factor", yarn.factor},
@@ -29,7 +29,8 @@ nlohmann::json scaling_of(const models::YarnScaling& yarn, bool latent) {
                           {"beta_slow", yarn.beta_slow},
                           {"original_max_position_embeddings", yarn.original_seq_len}};
   if (yarn.scales_cos_sin) {
-    table["truncate"] = false;
+    table["truncate"] = yarn.rounds_bounds;
+    if (yarn.cos_sin_factor > 0) table["attention_factor"] = yarn.cos_sin_factor;
   } else if (latent && yarn.mscale != 0) {
     table["mscale"] = table["mscale_all_dim"] = yarn.mscale;
   } else {

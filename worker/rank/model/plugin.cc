@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
+#include "common/plan/config/config_flavor.h"
+#include "common/plan/config/trained_model.h"
 #include "common/plan/models/registry.h"
 #include "common/plan/models/spec_checks.h"
 #include "worker/rank/model/registry.h"
@@ -111,6 +113,12 @@ absl::StatusOr<models::ModelSpec> find_spec(const std::string& name, const std::
   }
   return absl::InvalidArgumentError(absl::StrCat("model.flavor of ", name, ": unknown value \"", flavor,
                                                  "\" (known: ", absl::StrJoin(known, ", "), ")"));
+}
+
+absl::StatusOr<models::ModelSpec> find_spec(const config::ModelSection& model, const std::string& plugin) {
+  if (model.flavor == config::kConfigFlavor) return config::resolve_model(model);
+  TITAN_ASSIGN_OR_RETURN(models::ModelSpec spec, find_spec(model.name, model.flavor, plugin));
+  return config::apply_model_overrides(std::move(spec), model);
 }
 
 }  // namespace titan::model

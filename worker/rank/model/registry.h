@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/plan/config/job_config.h"
 #include "common/plan/models/model_spec.h"
 #include "worker/rank/model/hf_names.h"
 #include "worker/rank/model/model.h"
@@ -41,5 +42,9 @@ absl::Status load_plugin(const std::string& path);
 // family or flavor).
 absl::StatusOr<models::ModelSpec> find_spec(const std::string& name, const std::string& flavor,
                                             const std::string& plugin = "");
+
+// Returns the model that a job trains: the flavor, or the model of config.json, with the job's changes
+// (config::resolve_model()). Errors: those of find_spec() and resolve_model().
+absl::StatusOr<models::ModelSpec> find_spec(const config::ModelSection& model, const std::string& plugin = "");
 
 }  // namespace titan::model

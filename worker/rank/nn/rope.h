@@ -24,8 +24,8 @@ struct YarnStretch {
   double beta_fast = 32;
   double beta_slow = 1;
   int64_t original_context = 4096;
-  bool whole_bounds = true;     // DeepSeek rounds the bounds of the blend to whole pairs, GPT-OSS does not.
-  double cos_sin_factor = 1.0;  // GPT-OSS multiplies the rotation by it, and thus the scores by its square.
+  bool whole_bounds = true;     // Bounds of the blend are rounded to whole pairs: in all models but GPT-OSS.
+  double cos_sin_factor = 1.0;  // Multiplies the rotation, and thus the scores by its square.
 };
 
 // Which two channels of a head rotate together.

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
+#include "common/plan/models/registry.h"
 #include "common/plan/models/spec_checks.h"
 #include "worker/rank/checkpoint/loading/model_check.h"
 #include "worker/rank/model/registry.h"
@@ -31,7 +32,9 @@ absl::StatusOr<models::ModelSpec> model_of(const std::string& path, const checkp
     if (name.empty()) name = manifest.model.value("name", "");
     if (flavor.empty()) flavor = manifest.model.value("flavor", "");
   }
-  auto spec = model::find_spec(name, flavor, choice.library);
+  // A step of one of Titan's families records every number, of any size.
+  const bool recorded = manifest.model.is_object() && choice.flavor.empty() && !models::flavors(name).empty();
+  auto spec = recorded ? models::from_json(manifest.model) : model::find_spec(name, flavor, choice.library);
   if (!spec.ok() && !manifest.model.is_null()) {
     const absl::Status held = annotate(spec.status(), absl::StrCat(path, " holds ", models::label(manifest.model)));
     if (!choice.library.empty() || !choice.name.empty()) return held;

@@ -68,8 +68,15 @@ JobConfig changed_everywhere() {
 }
 
 TEST(JsonTest, TextEqualsTheTreesDump) {
-  EXPECT_EQ(to_json_text(JobConfig()), to_json(JobConfig()).dump());
   EXPECT_EQ(to_json_text(changed_everywhere()), to_json(changed_everywhere()).dump());
+  nlohmann::json defaults = to_json(JobConfig());
+  ASSERT_TRUE(defaults["model"]["override"]["dim"].is_null());
+  defaults["model"].erase("override");  // Nothing is set there.
+  EXPECT_EQ(to_json_text(JobConfig()), defaults.dump());
+  JobConfig one;
+  one.model.overrides.yarn.factor = 4;
+  defaults["model"]["override"]["yarn"]["factor"] = 4.0;
+  EXPECT_EQ(to_json_text(one), defaults.dump());
 }
 
 TEST(JsonTest, EveryKeySurvivesJsonTomlAndYaml) {
@@ -113,7 +120,7 @@ TEST(JsonTest, RefusesUnknownButAllowsMissingMembers) {
 
 // torchtitan 0.2.2's defaults, key by key; torchtitan_oracle_test.py compares with the real package.
 TEST(DefaultsTest, MatchTorchtitan) {
-  const nlohmann::json json = to_json(JobConfig());
+  const nlohmann::json json = nlohmann::json::parse(to_json_text(JobConfig()));
   const nlohmann::json expected = nlohmann::json::parse(R"({
     "job": {"config_file": null, "dump_folder": "./outputs", "description": "default job", "print_config": false,
             "save_config_file": null, "custom_config_module": "", "umask": ""},
@@ -122,7 +129,7 @@ TEST(DefaultsTest, MatchTorchtitan) {
     "metrics": {"log_freq": 10, "enable_tensorboard": false, "disable_color_printing": false, "save_tb_folder": "tb",
                 "save_for_all_ranks": false, "enable_wandb": false, "device_peak_tflops": null},
     "model": {"name": "llama3", "flavor": "debugmodel", "attn_mask_type": null, "hf_assets_path": "./tests/assets/tokenizer", "converters": [],
-              "print_after_conversion": false, "load_balance_coeff": null},
+              "print_after_conversion": false, "load_balance_coeff": null, "spec": null},
     "optimizer": {"name": "AdamW", "lr": 8e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1,
                   "implementation": "fused", "early_step_in_backward": false, "state_dtype": "auto", "stochastic_rounding": false,
                   "momentum": 0.95, "nesterov": true, "ns_steps": 5, "adjust_lr": "match_rms_adamw", "qk_clip": 0.0, "param_groups": []},

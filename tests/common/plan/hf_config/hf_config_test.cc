@@ -136,7 +136,7 @@ json yarn(const json& more) {
   return table;
 }
 
-TEST(HfConfigTest, AcceptsTheTwoSupportedFormsOfYarn) {
+TEST(HfConfigTest, ReadsEveryFormOfYarn) {
   // DeepSeek's form scales the scores, not the rotation.
   ModelSpec spec = spec_of(rope_of("deepseek_v3", yarn({{"mscale", 0.7}, {"mscale_all_dim", 0.7}})));
   EXPECT_FALSE(spec.yarn->scales_cos_sin);
@@ -156,17 +156,20 @@ TEST(HfConfigTest, AcceptsTheTwoSupportedFormsOfYarn) {
   spec = spec_of(rope_of("llama", {{"factor", 4.0}, {"attention_factor", 1}, {"beta_fast", 0}}));
   EXPECT_EQ(spec.yarn->original_seq_len, 2048) << "max_position_embeddings";
   EXPECT_EQ(spec.yarn->beta_fast, 32);
-  // Settings of neither form.
+  // transformers' default: a scaled rotation with integer bounds. A factor of its own replaces the usual one.
+  for (const char* type : {"gpt_oss", "llama", "qwen3", "deepseek_v3"}) {
+    spec = spec_of(rope_of(type, yarn({{"truncate", true}})));
+    EXPECT_TRUE(spec.yarn->scales_cos_sin && spec.yarn->rounds_bounds) << type;
+    EXPECT_EQ(spec.yarn->cos_sin_factor, 0) << "the usual one";
+    EXPECT_EQ(spec_of(rope_of(type, yarn({{"attention_factor", 1.5}}))).yarn->cos_sin_factor, 1.5) << type;
+  }
+  EXPECT_EQ(spec_of(rope_of("llama", yarn({{"attention_factor", 1}, {"truncate", false}}))).yarn->cos_sin_factor, 1);
+  // Settings that are not supported.
   const auto refused = [](const char* type, const json& more) { return refusal(rope_of(type, yarn(more))); };
-  EXPECT_THAT(refused("deepseek_v3", {{"attention_factor", 1.5}}), HasSubstr("rope_scaling.attention_factor is 1.5"));
-  EXPECT_THAT(refused("deepseek_v3", {{"mscale", 1.0}, {"mscale_all_dim", 0.5}}), HasSubstr("mscale is 1.0"));
-  EXPECT_THAT(refused("deepseek_v3", {{"mscale", 1.0}}), HasSubstr("truncate is missing"));
+  EXPECT_THAT(refused("deepseek_v3", {{"attention_factor", -1.5}}), HasSubstr("rope_scaling.attention_factor is -1.5"));
+  EXPECT_THAT(refused("deepseek_v3", {{"mscale", 1.0}, {"mscale_all_dim", 0.5}}), HasSubstr("mscale_all_dim is 0.5"));
   EXPECT_THAT(refused("deepseek_v3", {{"truncate", false}, {"mscale_all_dim", 0.5}}),
               HasSubstr("mscale_all_dim is 0.5"));
-  EXPECT_THAT(refused("gpt_oss", {{"attention_factor", 1.9}, {"truncate", false}}),
-              HasSubstr("attention_factor is 1.9"));
-  EXPECT_THAT(refused("gpt_oss", {{"truncate", true}}), HasSubstr("truncate is true"));
-  EXPECT_THAT(refused("llama", {{"attention_factor", 1}, {"truncate", false}}), HasSubstr("truncate is false"));
   EXPECT_THAT(refused("llama", {{"factor", 0}, {"truncate", false}}), HasSubstr("rope_scaling.factor is 0"));
 }
 

@@ -27,7 +27,7 @@ double frequency(const models::ModelSpec& spec, int64_t dim, int64_t i, int64_t 
            (2 * std::log(spec.rope_theta));
   };
   double low = pair(yarn.beta_fast), high = pair(yarn.beta_slow);
-  if (!yarn.scales_cos_sin) {
+  if (!yarn.scales_cos_sin || yarn.rounds_bounds) {
     low = std::max(std::floor(low), 0.0);
     high = std::min(std::ceil(high), static_cast<double>(dim - 1));
   }
@@ -39,7 +39,8 @@ double frequency(const models::ModelSpec& spec, int64_t dim, int64_t i, int64_t 
 at::Tensor rotate(const models::ModelSpec& spec, const at::Tensor& x, int64_t seq_len) {
   const int64_t dim = x.size(3), half = dim / 2;
   const at::Tensor place = at::arange(x.size(1), at::kDouble).view({1, -1, 1});
-  const double grow = spec.yarn && spec.yarn->scales_cos_sin ? 0.1 * std::log(spec.yarn->factor) + 1 : 1.0;
+  double grow = spec.yarn && spec.yarn->scales_cos_sin ? 0.1 * std::log(spec.yarn->factor) + 1 : 1.0;
+  if (spec.yarn && spec.yarn->cos_sin_factor > 0) grow = spec.yarn->cos_sin_factor;
   std::vector<at::Tensor> channels(static_cast<size_t>(dim));
   for (int64_t i = 0; i < half; ++i) {
     const bool halves = spec.rope == models::RopeStyle::kRotateHalf;

@@ -52,7 +52,7 @@ KEYS = {
     "llama, linear": ("llama", {**SMALL, "rope_scaling": LINEAR}, None),
     "llama, YaRN with exact bounds": ("llama", {**SMALL, "rope_scaling": {**YARN, "truncate": False}}, None),
     "llama, YaRN that leaves the rotation alone": ("llama", {**SMALL, "rope_scaling": {**YARN, "attention_factor": 1.0}}, None),
-    "llama, YaRN": ("llama", {**SMALL, "rope_scaling": YARN}, "truncate"),
+    "llama, YaRN": ("llama", {**SMALL, "rope_scaling": YARN}, None),
     "llama, dynamic": ("llama", {**SMALL, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope_"),
     "qwen3, linear": ("qwen3", {**SMALL, "rope_scaling": LINEAR}, None),
     "qwen3 with experts, the class's norm_topk_prob": (
@@ -65,11 +65,10 @@ KEYS = {
     "deepseek v3, YaRN": ("deepseek_v3", {**DEEPSEEK, "q_lora_rank": 20, "n_group": 4, "topk_group": 2, "rope_scaling": {**YARN, **THIRD}}, None),
     "deepseek v3, linear": ("deepseek_v3", {**DEEPSEEK, "q_lora_rank": 20, "n_group": 4, "topk_group": 2, "rope_scaling": LINEAR}, None),
     "deepseek v3, YaRN with a custom factor": ("deepseek_v3", {
-        **DEEPSEEK, "q_lora_rank": 20, "n_group": 4, "topk_group": 2, "rope_scaling": {**YARN, **THIRD, "attention_factor": 1.5}}, "attention_factor"),
+        **DEEPSEEK, "q_lora_rank": 20, "n_group": 4, "topk_group": 2, "rope_scaling": {**YARN, **THIRD, "attention_factor": 1.5}}, "mscale_all_dim"),
     "gpt-oss, the class's YaRN": ("gpt_oss", {**GPT_OSS, "max_position_embeddings": 131072}, None),
     "gpt-oss, YaRN whose blend leaves the pairs": ("gpt_oss", {**GPT_OSS, "rope_scaling": {**YARN, "truncate": False}}, None),
-    "gpt-oss, YaRN with a custom factor": ("gpt_oss", {**GPT_OSS, "rope_scaling": {**YARN, "truncate": False, "attention_factor": 1.9}},
-                                               "attention_factor"),
+    "gpt-oss, YaRN with a custom factor": ("gpt_oss", {**GPT_OSS, "rope_scaling": {**YARN, "truncate": False, "attention_factor": 1.9}}, None),
 }
 if is_second_run():
     KEYS |= {name: (*MODELS[name], None) for name in MODELS if name.startswith(("llama4", "qwen3 with"))}

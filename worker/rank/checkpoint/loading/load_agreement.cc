@@ -12,6 +12,7 @@
 #include "common/rank_protocol/launch.h"
 #include "nlohmann/json.hpp"
 #include "worker/rank/checkpoint/loading/candidate_reader.h"
+#include "worker/rank/checkpoint/loading/grown_vocabulary.h"
 #include "worker/rank/checkpoint/shards/model_mismatch.h"
 #include "worker/rank/checkpoint/steps/rank_reports.h"
 #include "worker/rank/checkpoint/steps/step_folders.h"
@@ -222,16 +223,19 @@ absl::StatusOr<LoadResult> CheckpointLoader::load(std::vector<Slice>& slices, St
     Candidate candidate;
     TITAN_RETURN_IF_ERROR(propose(plan, next, candidate));
     if (candidate.from == Candidate::From::kError) return candidate.error;
+    std::vector<Slice> stored;  // The parts of the slices that the candidate has.
+    if (candidate.vocabulary > 0) stored = first_rows(slices, candidate.vocabulary);
+    std::vector<Slice>& into = candidate.vocabulary > 0 ? stored : slices;
     const StepReading reading = candidate.in_place ? StepReading::kFill : StepReading::kVerify;
     absl::StatusOr<StagedLoad> staged = caught([&] {
-      return stage_load(session_.files, candidate, slices, setup.config.exclude_from_loading, setup.hf, reading);
+      return stage_load(session_.files, candidate, into, setup.config.exclude_from_loading, setup.hf, reading);
     });
     absl::Status verdict = agree(session_.next_topic("load"), candidate, staged);
     if (verdict.ok() && candidate.from == Candidate::From::kStep && !candidate.in_place) {
       // All ranks can read it, so it goes into the live tensors now. A failure would leave them partly filled.
-      TITAN_RETURN_IF_ERROR(fill_verified(candidate, slices));
+      TITAN_RETURN_IF_ERROR(fill_verified(candidate, into));
     }
-    if (verdict.ok()) return take(candidate, *staged, slices, part);
+    if (verdict.ok()) return take(candidate, *staged, into, part);
     // A lost rank, or a model that cannot fit, does not justify a fallback to older weights.
     if (candidate.required || !may_try_older_step(candidate, verdict)) return verdict;
     if (session_.leader()) reject(candidate, verdict);

@@ -10,6 +10,7 @@
 #include "worker/rank/checkpoint/formats/dcp/dcp_metadata.h"
 #include "worker/rank/checkpoint/formats/hugging_face/tied_head.h"
 #include "worker/rank/checkpoint/loading/candidate_reader.h"
+#include "worker/rank/checkpoint/loading/grown_vocabulary.h"
 #include "worker/rank/checkpoint/loading/model_check.h"
 #include "worker/rank/checkpoint/saving/staging.h"
 #include "worker/rank/checkpoint/shards/tensor_box.h"
@@ -215,6 +216,7 @@ nlohmann::json to_json(const Candidate& candidate) {
           {"required", candidate.required},
           {"tied_head", candidate.tied_head},
           {"in_place", candidate.in_place},
+          {"vocabulary", candidate.vocabulary},
           {"manifest_crc", candidate.manifest_crc},
           {"load_balance_coeff",
            candidate.load_balance_coeff ? nlohmann::json(*candidate.load_balance_coeff) : nlohmann::json()},
@@ -234,6 +236,7 @@ absl::StatusOr<Candidate> candidate_from_json(const nlohmann::json& json) {
                      .in_place = json.at("in_place"),
                      .tied_head = json.at("tied_head"),
                      .load_balance_coeff = balance.is_null() ? std::nullopt : std::optional(balance.get<double>()),
+                     .vocabulary = json.at("vocabulary"),
                      .manifest_crc = json.at("manifest_crc"),
                      .error = absl::Status(static_cast<absl::StatusCode>(json.at("code").get<int>()),
                                            json.at("message").get<std::string>())};
@@ -266,16 +269,30 @@ std::string lost_steps_warning(const Setup& setup, const std::string& folder, co
   return absl::StrCat(lost, " by an earlier job, and no step is left there: training starts from scratch");
 }
 
+namespace {
+
+// Notes that the weights have fewer rows than the vocabulary, if the job allows it.
+void note_vocabulary(const Setup& setup, const absl::StatusOr<int64_t>& stored, Candidate& candidate) {
+  if (!setup.larger_vocabulary || !setup.model || !stored.ok() || *stored >= setup.model->vocab_size) return;
+  candidate.vocabulary = *stored;
+  candidate.warnings.push_back(absl::StrCat(candidate.path, ": has rows for ", *stored, " tokens; those of the ",
+                                            setup.model->vocab_size - *stored,
+                                            " more of model.override.vocab_size are drawn as in a new model"));
+}
+
+}  // namespace
+
 absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidate& candidate) {
   candidate.tied_head = setup.model && setup.model->tied_embeddings;
   if (candidate.from == From::kHuggingFace) {
     if (setup.hf == nullptr || !takes_tensors(candidate, setup.config.exclude_from_loading)) return true;
-    TITAN_ASSIGN_OR_RETURN(candidate.warnings, check_hf_config(files, candidate.path, *setup.hf));
+    TITAN_ASSIGN_OR_RETURN(candidate.warnings, check_hf_config(files, candidate.path, *setup.hf, setup));
     TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfFolder> weights, HfFolder::open(files, candidate.path));
     for (std::string& note : quantization_notes(*weights, setup.config.initial_load_in_hf_quantized)) {
       candidate.warnings.push_back(std::move(note));
     }
     TITAN_ASSIGN_OR_RETURN(candidate.load_balance_coeff, balance_of(*weights, setup));
+    if (setup.larger_vocabulary) note_vocabulary(setup, stored_vocabulary(*weights, *setup.hf), candidate);
     return true;
   }
   if (candidate.from == From::kDcp) {
@@ -303,7 +320,9 @@ absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidat
     TITAN_ASSIGN_OR_RETURN(candidate.warnings,
                            check_model(manifest, *setup.model, own ? Use::kResume : Use::kInitial, candidate.path,
                                        own ? "set model.name and model.flavor to the step's, or another job.dump_folder"
-                                           : "set model.name and model.flavor to the step's, or load another one"));
+                                           : "set model.name and model.flavor to the step's, or load another one",
+                                       !own && setup.larger_vocabulary));
+    if (!own) note_vocabulary(setup, stored_vocabulary(manifest), candidate);
     candidate.load_balance_coeff = balance_of(manifest);
   }
   return true;

@@ -30,6 +30,7 @@ struct Candidate {
   bool this_job = false;    // Skip unless this job wrote it after it started from the same load_step.
   std::optional<double> load_balance_coeff;  // For LoadResult. Set by inspect().
   std::vector<std::string> warnings;         // For the log. Set by inspect().
+  int64_t vocabulary = 0;                    // Above 0: only so many rows are stored. Set by inspect().
   uint32_t manifest_crc = 0;                 // Every rank must see this manifest. Set by inspect().
   absl::Status error;                        // kError: the result of load().
 };

@@ -28,7 +28,7 @@ std::string numbers_of(const std::vector<models::SpecDifference>& all, std::stri
   return absl::StrCat("(", absl::StrJoin(words, ", "), all.size() > words.size() ? ", ...)" : ")");
 }
 
-constexpr char kNameTheModel[] = ": set model.name and model.flavor to the model of the weights";
+constexpr char kNameTheModel[] = ": set model.name and model.flavor to the model of the weights, or model.flavor = \"config.json\"";
 // For a flavor that keeps its own numbers (a library's), and weights that are to be trained with other numbers on
 // purpose.
 constexpr char kOtherPositions[] =
@@ -58,7 +58,8 @@ absl::Status compare_keys(const json& there, const json& here, const std::string
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> check_model(const Manifest& manifest, const models::ModelSpec& spec, Use use,
-                                                     const std::string& path, const std::string& remedy) {
+                                                     const std::string& path, const std::string& remedy,
+                                                     bool larger_vocabulary) {
   std::vector<std::string> warnings;
   if (manifest.model.is_null()) return warnings;
   std::vector<models::SpecDifference> all = models::differences(manifest.model, spec);
@@ -71,6 +72,10 @@ absl::StatusOr<std::vector<std::string>> check_model(const Manifest& manifest, c
       return one.positions;
     });
   }
+  if (larger_vocabulary) {
+    const int64_t there = manifest.model.value("vocab_size", int64_t{0});
+    std::erase_if(all, [&](const auto& one) { return one.name == "vocab_size" && there < spec.vocab_size; });
+  }
   if (all.empty()) return warnings;
   return mismatch(absl::StrCat(path, " holds ", models::label(manifest.model), " ",
                                numbers_of(all, &models::SpecDifference::there), ", this is ", spec.name, " ",
@@ -78,7 +83,7 @@ absl::StatusOr<std::vector<std::string>> check_model(const Manifest& manifest, c
 }
 
 absl::StatusOr<std::vector<std::string>> check_hf_config(storage::Files& files, const std::string& folder,
-                                                         const HfMapper& mapper) {
+                                                         const HfMapper& mapper, const Setup& leeway) {
   const json own = mapper.config();
   const std::string path = storage::join_path(folder, "config.json");
   if (own.is_null()) return std::vector<std::string>{};
@@ -91,9 +96,21 @@ absl::StatusOr<std::vector<std::string>> check_hf_config(storage::Files& files, 
   }
   const auto there = hf_config::read_model(config);
   if (!there.ok()) return mismatch(absl::StrCat(storage::join_path(folder, ""), std::string(there.status().message())));
-  const std::vector<hf_config::ConfigDifference> found = hf_config::compare(*there, *here);
+  std::vector<hf_config::ConfigDifference> found = hf_config::compare(*there, *here);
   std::vector<std::string> warnings;
   for (const std::string& note : there->notes) warnings.push_back(absl::StrCat(path, ": ", note));
+  if (leeway.larger_vocabulary) {
+    const bool larger = there->spec.vocab_size < here->spec.vocab_size;
+    std::erase_if(found, [&](const auto& one) { return one.key == "vocab_size" && larger; });
+  }
+  if (leeway.other_positions) {
+    std::erase_if(found, [&](const hf_config::ConfigDifference& one) {
+      if (!one.positions) return false;
+      warnings.push_back(absl::StrCat(path, ": ", one.key, " is ", one.there, ", but ", one.here,
+                                      " in the configuration: the weights were trained with other positions"));
+      return true;
+    });
+  }
   if (found.empty()) return warnings;
   const bool positions = std::all_of(found.begin(), found.end(), [](const auto& one) { return one.takeable; });
   return mismatch(absl::StrCat(path, " says ", hf_config::text_of(found), positions ? kOtherPositions : kNameTheModel));

@@ -11,6 +11,7 @@
 #include "common/plan/models/model_spec.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
 #include "worker/rank/checkpoint/shards/manifest.h"
+#include "worker/rank/checkpoint/steps/setup.h"
 
 namespace titan::checkpoint {
 
@@ -20,18 +21,21 @@ enum class Use {
 };
 
 // Returns warnings, or FailedPrecondition "MODEL_MISMATCH: ...", which names the differing numbers. `path` and `remedy`
-// are for its message ("set model.flavor ..."). A manifest that does not state its model passes.
+// are for its message ("set model.flavor ..."). A manifest that does not state its model passes. `larger_vocabulary`:
+// so does a smaller vocabulary there.
 absl::StatusOr<std::vector<std::string>> check_model(const Manifest& manifest, const models::ModelSpec& spec, Use use,
-                                                     const std::string& path, const std::string& remedy);
+                                                     const std::string& path, const std::string& remedy,
+                                                     bool larger_vocabulary = false);
 
 // The same for the config.json next to Hugging Face weights, compared with the one that an export of this model would
 // have. Both are read as transformers reads them (common/plan/hf_config), and every number that changes results counts.
-// A missing file passes. A setting of the file that has no effect here gives a warning.
+// A missing file passes. A setting of the file that has no effect here gives a warning. `leeway`: which differences the
+// job wants: its other_positions and larger_vocabulary.
 absl::StatusOr<std::vector<std::string>> check_hf_config(storage::Files& files, const std::string& folder,
-                                                         const HfMapper& mapper);
+                                                         const HfMapper& mapper, const Setup& leeway = {});
 
 // Returns whether a model takes from its weights the numbers that change results but no shape: positions and epsilon.
-// Titan's flavors do. A library's flavor keeps its own.
+// Titan's flavors do. A library's flavor keeps its own, and the flavor config.json those of its file.
 bool takes_numbers_from_weights(const models::ModelSpec& spec);
 
 // Returns `spec` with these numbers from a Hugging Face folder's config.json. `taken` says which, for the log; it is

@@ -79,6 +79,8 @@ struct Setup {
   int world = 1;
   std::optional<models::ModelSpec> model;  // Model of the slices; no value: steps do not state it and it is not
                                            // checked.
+  bool other_positions = false;            // The job changes RoPE: loaded weights may have another theta or scaling.
+  bool larger_vocabulary = false;          // The job sets the vocabulary: loaded weights may have fewer rows.
   nlohmann::json job_config;               // Resolved configuration, for the manifest.
   std::string job_uid;
   int attempt = 1;  // The fence of the dump folder must name (job_uid, attempt): rank 0 raises it before construction.

@@ -103,8 +103,9 @@ nn::RopeOptions rope_options(const models::ModelSpec& spec, int64_t seq_len) {
                                    .beta_fast = yarn.beta_fast,
                                    .beta_slow = yarn.beta_slow,
                                    .original_context = yarn.original_seq_len,
-                                   .whole_bounds = !yarn.scales_cos_sin};
-    if (yarn.scales_cos_sin) options.yarn->cos_sin_factor = growth(yarn.factor, 1);
+                                   .whole_bounds = !yarn.scales_cos_sin || yarn.rounds_bounds};
+    if (yarn.scales_cos_sin)
+      options.yarn->cos_sin_factor = yarn.cos_sin_factor > 0 ? yarn.cos_sin_factor : growth(yarn.factor, 1);
   }
   return options;
 }

@@ -16,7 +16,7 @@ namespace {
 
 // A token beyond the embedding would fail in the middle of a step.
 absl::Status check_vocabulary(const config::ModelSection& model, const data::DataLoader& loader) {
-  TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, find_spec(model.name, model.flavor));
+  TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, find_spec(model));
   if (loader.max_token_id() < spec.vocab_size) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("model.hf_assets_path: the tokenizer in ", model.hf_assets_path,
                                                  " has tokens up to ", loader.max_token_id(), ", but ", model.name, " ",

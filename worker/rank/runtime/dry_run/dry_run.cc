@@ -120,10 +120,7 @@ class DryRun {
 
   void build() {
     check(load_job_library(config_), kExitBadConfig, "LIBRARY");
-    spec_ = config::apply_model_overrides(
-        value(model::find_spec(config_.model.name, config_.model.flavor, config_.experimental.custom_import),
-              kExitBadConfig, "MODEL"),
-        config_.model);
+    spec_ = value(model::find_spec(config_.model, config_.experimental.custom_import), kExitBadConfig, "MODEL");
     plan_ = value(config::pipeline_plan(config_, models::block_names(spec_)), kExitBadConfig, "PIPELINE");
     batches_ = value(plan_batch(config_.training.global_batch_size, config_.training.local_batch_size,
                                 shape_.size(mesh::Axis::kBatch)),

@@ -24,10 +24,7 @@ using rank_protocol::kExitUserError;
 namespace {
 
 models::ModelSpec spec_of(const config::JobConfig& config) {
-  return config::apply_model_overrides(
-      value(model::find_spec(config.model.name, config.model.flavor, config.experimental.custom_import), kExitBadConfig,
-            "MODEL"),
-      config.model);
+  return value(model::find_spec(config.model, config.experimental.custom_import), kExitBadConfig, "MODEL");
 }
 
 void join_mesh(RankContext& context) {

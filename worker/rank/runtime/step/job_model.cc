@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/plan/config/model_kind.h"
+#include "common/plan/config/trained_model.h"
 #include "common/plan/models/spec_checks.h"
 #include "nlohmann/json.hpp"
 #include "worker/rank/checkpoint/steps/rank_reports.h"
@@ -51,6 +52,8 @@ checkpoint::Setup start_setup(const RankContext& context) {
   setup.dump_folder = context.config.job.dump_folder;
   setup.config = context.config.checkpoint;
   setup.hf_assets_path = context.config.model.hf_assets_path;
+  setup.other_positions = config::overrides_positions(context.config.model);
+  setup.larger_vocabulary = context.config.model.overrides.vocab_size.has_value();
   setup.rank = context.rank;
   setup.world = context.world;
   setup.job_uid = context.job_uid;
@@ -72,7 +75,9 @@ models::ModelSpec start_spec(const RankContext& context, const models::ModelSpec
   checkpoint::ReportExchange exchange(context.store, context.rank, context.world,
                                       {.start = absl::Seconds(context.config.comm.init_timeout_seconds)}, &stop);
   words = value(exchange.broadcast("start_spec", words), rank_protocol::kExitPeerLost, "START_SPEC");
-  return models::with_weights_numbers(nlohmann::json::parse(words), spec);
+  models::ModelSpec taken = models::with_weights_numbers(nlohmann::json::parse(words), spec);
+  return value(config::apply_model_overrides(std::move(taken), context.config.model), rank_protocol::kExitBadConfig,
+               "MODEL");  // What the job sets itself holds.
 }
 
 }  // namespace titan::runtime

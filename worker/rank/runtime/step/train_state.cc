@@ -180,6 +180,9 @@ LoadedState load(RankContext& context, Built& built, checkpoint::Checkpointer* c
       std::async(std::launch::async, [&context, &built, plan = loaded.batch_plan] {
         return open_data(context, *built.objective, plan, model::RowsBefore());
       });
+  // Loaded weights may lack rows of a larger vocabulary, which then keep these values.
+  if (context.config.model.overrides.vocab_size)
+    built.model->init_weights(static_cast<uint64_t>(seed.value_or(0)), ShardedModel::Which::kAll);
   const WeightsRead read = read_weights(built, built.slices, checkpointer);
   loaded.loader = value(opening.get(), kExitUserError, "DATA");
   if (context.rank == 0) {

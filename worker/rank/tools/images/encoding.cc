@@ -16,7 +16,7 @@
 #include "common/base/text/quantities.h"
 #include "common/io/data_files/check_files.h"
 #include "common/io/storage/crc32c.h"
-#include "common/plan/models/registry.h"
+#include "common/plan/config/trained_model.h"
 #include "nlohmann/json.hpp"
 #include "worker/rank/checkpoint/shards/safetensors.h"
 #include "worker/rank/comm/make_device.h"
@@ -111,7 +111,7 @@ class Encoding {
   }
 
   absl::Status load_encoders() {
-    TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, models::find(job_.model.name, job_.model.flavor));
+    TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, config::resolve_model(job_.model));
     TITAN_ASSIGN_OR_RETURN(device_, comm::make_device(options_.device, 0));
     const flux::ConditionerOptions options = flux::conditioner_options(job_, device_->torch_device());
     TITAN_ASSIGN_OR_RETURN(encoders_, flux::load_encoders(*spec.flux, job_, options));
