@@ -1,7 +1,8 @@
 // Exports small models with all features of their families as ONNX, for onnx_export_test.py.
 //   export_small_onnx FOLDER MODEL/DTYPE/OPERATORS/OPSET...: for each MODEL writes FOLDER/MODEL/step-0 with random
 //   weights, and tokens [rows, length] with their logits [rows, length, vocabulary] as FOLDER/MODEL/batch.safetensors;
-//   and exports that step to FOLDER/MODEL/DTYPE-OPERATORS-OPSET. OPSET 0 is the default.
+//   and exports that step to FOLDER/MODEL/DTYPE-OPERATORS-OPSET. OPSET 0 is the default. The vocabulary of a
+//   MODEL_large repeats that of MODEL, whose tokens and logits it has, until the embedding has 2 GiB.
 //   export_small_onnx: prints the names of the models.
 
 #include <ATen/ATen.h>
@@ -15,6 +16,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/plan/models/spec_checks.h"
 #include "tests/worker/rank/model/hf_weights.h"
 #include "tests/worker/rank/model/testing.h"
@@ -29,35 +32,41 @@ using testing::part_of;
 using testing::SmallModel;
 
 constexpr int64_t kRows = 2, kLength = 40;
+constexpr int64_t kLargeBytes = int64_t{2} << 30;
 
-// Registers a family with the model as its one flavor, by which the export finds it.
-SmallModel registered(SmallModel model) {
-  model::Family family = *model::find_family(model.spec.name);
-  model.spec.name = absl::StrCat("small_", model.what);
-  model.spec.max_seq_len = model.seq_len = kLength;
-  if (model.what == "deepseek_yarn") {  // GroupQueryAttention has heads of a multiple of 8.
-    model.spec.qk_nope_head_dim = 12;
-    model.spec.head_dim = 16;
-  }
-  family.name = model.spec.name;
-  family.flavors = {model.spec};
-  need(model::add_family(std::move(family)));
-  return model;
-}
-
-SmallModel small_model(const std::string& what) {
+SmallModel small_model(absl::string_view what) {
   const std::vector<SmallModel> all = testing::small_models();
   const auto found = std::find_if(all.begin(), all.end(), [&](const SmallModel& one) { return one.what == what; });
   TORCH_CHECK(found != all.end(), "no small model is named ", what);
-  return registered(*found);
+  SmallModel model = *found;
+  model.spec.max_seq_len = model.seq_len = kLength;
+  if (what == "deepseek_yarn") {  // GroupQueryAttention has heads of a multiple of 8.
+    model.spec.qk_nope_head_dim = 12;
+    model.spec.head_dim = 16;
+  }
+  return model;
 }
 
+// Registers a family with the model as its one flavor, by which the export finds it.
+models::ModelSpec registered(models::ModelSpec spec, const std::string& what) {
+  model::Family family = *model::find_family(spec.name);
+  family.name = spec.name = absl::StrCat("small_", what);
+  family.flavors = {spec};
+  need(model::add_family(std::move(family)));
+  return spec;
+}
+
+// Writes the model as a step. Its embedding is repeated as often as the vocabulary of `spec` needs.
 void write_step(const model::Model& model, const models::ModelSpec& spec, const std::string& folder) {
   storage::Files& files = storage::posix_files();
   std::vector<checkpoint::Staged> parts;
   for (const auto& block : model.blocks) {
-    for (const nn::Parameter& parameter : block->parameters())
-      parts.push_back(part_of("model." + parameter.fqn, parameter.weight.detach()));
+    for (const nn::Parameter& parameter : block->parameters()) {
+      const at::Tensor value = parameter.weight.detach();
+      const bool embedding = parameter.fqn == "tok_embeddings.weight";
+      const int64_t times = embedding ? spec.vocab_size / value.size(0) : 1;
+      parts.push_back(part_of("model." + parameter.fqn, times > 1 ? value.repeat({times, 1}) : value));
+    }
     for (const nn::Buffer& buffer : block->buffers()) parts.push_back(part_of("model." + buffer.fqn, buffer.value));
   }
   need(files.make_folders(folder));
@@ -70,10 +79,14 @@ void write_step(const model::Model& model, const models::ModelSpec& spec, const 
 
 void make(const std::string& what, const std::string& folder) {
   at::NoGradGuard no_grad;
-  const SmallModel small = small_model(what);
+  absl::string_view like = what;
+  const bool large = absl::ConsumeSuffix(&like, "_large");
+  const SmallModel small = small_model(like);
+  models::ModelSpec spec = small.spec;
+  if (large) spec.vocab_size *= kLargeBytes / (spec.vocab_size * spec.dim * int64_t{sizeof(float)}) + 1;
   const model::Model model = need(model::build(small.spec, {.seq_len = small.seq_len}));
   testing::set_weights(model, testing::draw_weights(model, small.spec, /*seed=*/5), at::kFloat);
-  write_step(model, small.spec, folder + "/step-0");
+  write_step(model, registered(spec, what), folder + "/step-0");
   const nn::MicrobatchContext context{.tokens = at::randint(small.spec.vocab_size, {kRows, kLength}, at::kLong)};
   at::Tensor x = model.input(context);
   for (const auto& block : model.blocks) x = block->forward(x, context);

@@ -4,8 +4,10 @@ own model for left-padded rows at once and token by token with caches, greedy to
 Only --long runs every small model in every form, every opset, and a data file above 2 GiB."""
 
 import json
+import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 
@@ -14,22 +16,31 @@ import onnx
 import onnxruntime
 import onnxruntime_genai
 import safetensors.numpy
-from interop_models import DEPS, configs, drawn, run
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "testing"))
 from paths import BIN
 
 LONG = "--long" in sys.argv
-TOKENIZER = DEPS / "assets/tokenizer"
+TOKENIZER = pathlib.Path(os.environ["TITAN_DEPS"]) / "assets/tokenizer"
 SMALL = BIN.parent / "tests/export_small_onnx"
 # MODEL/DTYPE/OPERATORS/OPSET. Names of models are those of tests/worker/rank/model/testing.h.
-EXPORTS = ["llama/float32/standard/0", "llama/float16/standard/0", "llama_tied/float32/microsoft/0", "qwen3/float32/standard/24",
+EXPORTS = ["llama/float32/standard/0", "llama/float16/standard/0", "llama/bfloat16/standard/0", "llama_tied/float32/microsoft/0", "qwen3/float32/standard/24",
            "qwen3_experts/float32/standard/0", "qwen3_experts/float32/microsoft/23", "gpt_oss/float32/standard/0", "gpt_oss/float32/microsoft/0",
            "deepseek_groups/float32/standard/0", "deepseek_yarn/float32/microsoft/0", "llama4_released/float32/standard/25",
            "llama4_irope/float32/microsoft/0"]
 # Tolerances as a share of the largest logit.
 TOLERANCE = {"float32": 1e-4, "float16": 2e-2}
 PREFILL, PADDING = 8, 5
+
+
+def run(*arguments, expect=0):
+    done = subprocess.run([str(word) for word in arguments], capture_output=True, text=True)
+    assert done.returncode == expect, (arguments, done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+
+def export(step, out, *arguments, expect=0):
+    return run(BIN / "titan-checkpoint", "export", step, out, "--format", "onnx", *arguments, expect=expect)
 
 
 def session(path):
@@ -112,13 +123,56 @@ def check_file(path, opset):
 
 
 def check_small_models(folder, exports):
-    run(SMALL, folder, *exports)
+    said = run(SMALL, folder, *exports)
+    assert ("warning: ONNX Runtime's CPU provider does not compute in bfloat16" in said) == any("bfloat16" in one for one in exports), said
     for one in exports:
         what, dtype, operators, opset = one.split("/")
         place = folder / what / f"{dtype}-{operators}-{opset}"
-        check_file(place / "model.onnx", int(opset) or {"standard": 23, "microsoft": 21}[operators])
+        model = check_file(place / "model.onnx", int(opset) or {"standard": 23, "microsoft": 21}[operators])
+        assert model.model_version == 7 and model.producer_name == "Titan", model.producer_name
+        if dtype == "bfloat16":
+            continue  # Not on this runtime's CPU.
         error = check_numbers(one, place, safetensors.numpy.load_file(folder / what / "batch.safetensors"), TOLERANCE[dtype])
         print(f"{one}: {error:.1e}")
+
+
+def every_form():
+    """All small models whose rows are one document, in both forms and with 16 bits."""
+    for what in run(SMALL).split():
+        if "documents" not in what:
+            yield from (f"{what}/float32/standard/{opset}" for opset in (23, 24, 25))
+            yield f"{what}/float16/standard/0"
+            # Other small models of DeepSeek have heads of 10, which GroupQueryAttention has not.
+            if not what.startswith("deepseek") or what == "deepseek_yarn":
+                yield from (f"{what}/{dtype}/microsoft/{opset}" for dtype, opset in (("float32", 21), ("float32", 25), ("float16", 0)))
+
+
+def check_large(folder):
+    """Tensors that lie beyond 2 GiB of the data file. The large model's vocabulary repeats that of the small one."""
+    run(SMALL, folder, "llama_tied_large/float32/standard/0")
+    place = folder / "llama_tied_large/float32-standard-0"
+    model = check_file(place / "model.onnx", 23)
+    offsets = [int(entry.value) for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "offset"]
+    assert max(offsets) > 2**31, max(offsets)
+    batch = safetensors.numpy.load_file(folder / "llama_tied_large/batch.safetensors")
+    vocabulary = batch["logits"].shape[-1]
+    got = Rows(session(place / "model.onnx"), batch["tokens"][:, :PADDING + 3] + vocabulary * 500_000).feed(PADDING + 3)
+    compare("beyond 2 GiB", got[0, :, -vocabulary:], batch["logits"][0, :PADDING + 3], 1e-4)
+
+
+def drawn_step(folder, large=1.0):
+    """Returns a step of Llama's debug model with random weights, of which one number is `large`."""
+    rows = map(json.loads, run(BIN.parent / "tests/list_hf_tensors", 6).splitlines())
+    shapes = next(row["tensors"] for row in rows if (row["name"], row["flavor"]) == ("llama3", "debugmodel"))
+    random = numpy.random.default_rng(1)
+    tensors = {name: random.standard_normal(shape, numpy.float32) * (0.5 if len(shape) == 1 else 0.05) for name, shape in shapes.items()}
+    tensors["lm_head.weight"][3, 4] = large
+    weights = folder / f"weights-{large}"
+    weights.mkdir()
+    safetensors.numpy.save_file(tensors, weights / "model.safetensors", {"format": "pt"})
+    step = folder / f"large-{large}/step-0"
+    run(BIN / "titan-checkpoint", "import", weights, step, "--model", "llama3", "--flavor", "debugmodel")
+    return step
 
 
 def greedy(folder, prompt, count):
@@ -132,37 +186,96 @@ def greedy(folder, prompt, count):
     return [int(token) for token in generator.get_sequence(0)[len(prompt):]]
 
 
-def check_generation(folder, step, operators):
+def check_generation(folder, step, forms):
     """onnxruntime-genai opens the folder with its tokenizer, and its greedy tokens are titan-generate's."""
-    out = folder / operators
-    said = run(BIN / "titan-checkpoint", "export", step, out, "--format", "onnx", "--tokenizer", TOKENIZER, "--onnx-operators", operators)
-    assert "warning" not in said and " as float32" in said, said
-    names = {path.name for path in out.iterdir()}
-    assert {"model.onnx", "model.onnx.data", "genai_config.json", "config.json", "tokenizer.json"} <= names, names
     prompt = [3, 500, 7, 90, 21]
     text = run(BIN / "titan-generate", "--checkpoint", step, "--prompt-tokens", " ".join(map(str, prompt)), "--max-new-tokens", 64, "--ignore-eos",
-               "--dtype", "float32", "-o", "json", "--tokenizer", TOKENIZER)
+               "--dtype", "float32", "-o", "json", "--tokenizer", TOKENIZER, "--threads", 1)
     want = json.loads([line for line in text.splitlines() if line.startswith("{")][-1])["tokens"]
-    # Generation stops at the end of a text, which the comparison ignores.
-    config = json.loads((out / "genai_config.json").read_text())
-    assert config["model"]["eos_token_id"] == [1], config["model"]
-    config["model"]["eos_token_id"] = [10**6]
-    (out / "genai_config.json").write_text(json.dumps(config))
-    got = greedy(out, prompt, 64)
-    assert got == want, (operators, got, want)
-    return out
+    for operators in forms:
+        out = folder / operators
+        said = export(step, out, "--tokenizer", TOKENIZER, "--onnx-operators", operators)
+        assert "warning" not in said and " as float32" in said, said
+        names = {path.name for path in out.iterdir()}
+        assert {"model.onnx", "model.onnx.data", "genai_config.json", "config.json", "tokenizer.json"} <= names, names
+        config = json.loads((out / "genai_config.json").read_text())
+        assert config["model"]["bos_token_id"] == 0 and config["model"]["eos_token_id"] == [1], config["model"]
+        # Generation stops at the end of a text, which the comparison does not.
+        config["model"]["eos_token_id"] = next(token for token in range(2048) if token not in want)
+        (out / "genai_config.json").write_text(json.dumps(config))
+        assert greedy(out, prompt, 64) == want, operators
+    tokenizer = onnxruntime_genai.Tokenizer(onnxruntime_genai.Model(str(out)))
+    assert tokenizer.decode(tokenizer.encode("once upon a time")).strip() == "once upon a time"
+
+
+def check_damage(folder, exported):
+    """The runtime does not open a model whose data is missing or short."""
+    for size, says in ((None, "model.onnx.data"), (10**6, "file_length: 1000000 are out of bounds")):
+        broken = shutil.copytree(exported, folder / f"broken-{size}")
+        if size is None:
+            (broken / "model.onnx.data").unlink()
+        else:
+            os.truncate(broken / "model.onnx.data", size)
+        try:
+            session(broken / "model.onnx")
+        except Exception as error:  # The package has no class for it.
+            assert says in str(error), error
+        else:
+            raise AssertionError(f"opened with data of {size} bytes")
+
+
+def refused(folder, step, *arguments, says, expect=1):
+    said = export(step, folder / "no", *arguments, expect=expect)
+    assert says in said and not (folder / "no").exists(), said
+
+
+def check_refusals(folder, step):
+    """Nothing is written, and the message names the cause and the flag that helps."""
+    refused(folder, step, "--onnx-opset", 22, says="--onnx-opset 22 has no RMSNormalization, RotaryEmbedding and Attention: use 23 or later, or "
+            "--onnx-operators microsoft")
+    said = run(BIN / "titan-checkpoint", "export", step, folder / "no", "--onnx-opset", 23, expect=2)
+    assert "--onnx-operators and --onnx-opset are for --format onnx" in said, said
+
+
+def check_bad_values(folder):
+    """Numbers beyond float16 and damaged shards."""
+    large = drawn_step(folder, 1e6)
+    refused(folder, large, "--dtype", "float16", says="model.output.weight: 1 number, 1e+06, is beyond float16")
+    assert "warning: model.output.weight" in export(large, folder / "infinite", "--dtype", "float16", "--allow-overflow")
+    shard = next(large.glob("*.safetensors"))
+    bytes_of_shard = bytearray(shard.read_bytes())
+    bytes_of_shard[len(bytes_of_shard) // 2] ^= 1
+    shard.write_bytes(bytes_of_shard)
+    refused(folder, large, says=shard.name)
+
+
+def check_many_experts(folder):
+    """A step of Qwen 3's debug model with experts, which a file of torch.save gives."""
+    rows = map(json.loads, run(BIN.parent / "tests/list_hf_tensors", 6).splitlines())
+    row = next(row for row in rows if (row["name"], row["flavor"]) == ("qwen3", "debugmodel_moe"))
+    weights = folder / "experts"
+    weights.mkdir()
+    safetensors.numpy.save_file({name: numpy.zeros(shape, numpy.float32) for name, shape in row["tensors"].items()}, weights / "model.safetensors",
+                                {"format": "pt"})
+    step = folder / "experts-step/step-0"
+    run(BIN / "titan-checkpoint", "import", weights, step, "--model", "qwen3", "--flavor", "debugmodel_moe")
+    said = export(step, folder / "dense")
+    assert "--onnx-operators microsoft computes only those" in said, said
+    assert "warning" not in export(step, folder / "sparse", "--onnx-operators", "microsoft").replace("warning: config.json names no token", ""), said
 
 
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        check_small_models(folder, EXPORTS)
-        model = drawn(configs()["llama3", "debugmodel"])
-        model.save_pretrained(folder / "in")
-        step = folder / "step-0"
-        run(BIN / "titan-checkpoint", "import", folder / "in", step, "--model", "llama3", "--flavor", "debugmodel")
-        for operators in ("standard", "microsoft"):
-            check_generation(folder, step, operators)
+        check_small_models(folder, list(every_form()) if LONG else EXPORTS)
+        step = drawn_step(folder)
+        check_generation(folder, step, ["standard", "microsoft"] if LONG else ["standard"])
+        check_damage(folder, folder / "standard")
+        check_refusals(folder, step)
+        if LONG:
+            check_bad_values(folder)
+            check_many_experts(folder)
+            check_large(folder)
 
 
 main()
