@@ -83,8 +83,10 @@ def padded(rows):
 
 
 def compare(what, got, want, tolerance):
-    error = numpy.abs(got - want).max() / numpy.abs(want).max()
-    assert numpy.isfinite(got).all() and error <= tolerance, (what, error)
+    of_tokens = numpy.abs(got - want).max(-1) / numpy.abs(want).max()
+    # With 16 bits, the router may choose another expert for a few tokens.
+    error = numpy.quantile(of_tokens, 0.9 if "float16" in what else 1)
+    assert numpy.isfinite(got).all() and error <= tolerance, (what, error, of_tokens)
     return error
 
 
@@ -162,7 +164,7 @@ def check_large(folder):
 
 def drawn_step(folder, large=1.0):
     """Returns a step of Llama's debug model with random weights, of which one number is `large`."""
-    rows = map(json.loads, run(BIN.parent / "tests/list_hf_tensors", 6).splitlines())
+    rows = map(json.loads, run(BIN.parent / "tests/list_hf_tensors", 8).splitlines())
     shapes = next(row["tensors"] for row in rows if (row["name"], row["flavor"]) == ("llama3", "debugmodel"))
     random = numpy.random.default_rng(1)
     tensors = {name: random.standard_normal(shape, numpy.float32) * (0.5 if len(shape) == 1 else 0.05) for name, shape in shapes.items()}
@@ -208,6 +210,18 @@ def check_generation(folder, step, forms):
     assert tokenizer.decode(tokenizer.encode("once upon a time")).strip() == "once upon a time"
 
 
+def check_small_generation(folder):
+    """onnxruntime-genai runs every family, also one whose keys and values have different sizes, and a folder without a tokenizer."""
+    for what in ("gpt_oss", "deepseek_yarn", "llama4_released", "qwen3_experts"):
+        for operators in ("standard-23", "microsoft-21"):
+            place = folder / what / f"float32-{operators}"
+            prompt = [3, 5, 7, 9, 21]
+            tokens = prompt + greedy(place, prompt, 30)
+            rows = Rows(session(place / "model.onnx"), numpy.array([[0] * PADDING + tokens]))
+            logits = rows.feed(PADDING + len(tokens))[0, PADDING + len(prompt) - 1:-1]
+            assert logits.argmax(-1).tolist() == tokens[len(prompt):], place
+
+
 def check_damage(folder, exported):
     """The runtime does not open a model whose data is missing or short."""
     for size, says in ((None, "model.onnx.data"), (10**6, "file_length: 1000000 are out of bounds")):
@@ -250,8 +264,8 @@ def check_bad_values(folder):
 
 
 def check_many_experts(folder):
-    """A step of Qwen 3's debug model with experts, which a file of torch.save gives."""
-    rows = map(json.loads, run(BIN.parent / "tests/list_hf_tensors", 6).splitlines())
+    """Standard operators compute all experts of a large mixture, which the export says."""
+    rows = map(json.loads, run(BIN.parent / "tests/list_hf_tensors", 8).splitlines())
     row = next(row for row in rows if (row["name"], row["flavor"]) == ("qwen3", "debugmodel_moe"))
     weights = folder / "experts"
     weights.mkdir()
@@ -273,6 +287,7 @@ def main():
         check_damage(folder, folder / "standard")
         check_refusals(folder, step)
         if LONG:
+            check_small_generation(folder)
             check_bad_values(folder)
             check_many_experts(folder)
             check_large(folder)

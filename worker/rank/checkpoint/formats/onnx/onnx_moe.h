@@ -4,7 +4,7 @@
 //
 // Standard operators compute every expert for every token, and multiply the results by the gate values, which are 0 for
 // experts that were not chosen: num_experts / top_k times the work of training. ONNX Runtime's MoE computes only the
-// chosen ones. It routes by a softmax of its own, so it gets the logarithms of the gate values.
+// chosen ones. It applies a softmax to what it gets, so it gets the logarithms of the gate values.
 
 #include <string>
 
