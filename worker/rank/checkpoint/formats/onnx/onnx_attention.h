@@ -10,11 +10,11 @@
 
 namespace titan::checkpoint::onnx {
 
-// What the attention of all layers shares.
+// Inputs that the attention of all layers shares.
 struct AttentionInputs {
   Masks* masks = nullptr;
   std::string cos, sin;     // Names of the rotation's tables, [positions, rotated channels / 2].
-  double latent_scale = 0;  // Of the logits of latent attention.
+  double latent_scale = 0;  // Factor of the logits of latent attention.
   std::string temperature;  // [B, S, 1]: factor of queries without positions. Empty: none.
 };
 

@@ -12,10 +12,10 @@
 
 namespace titan::checkpoint::onnx {
 
-// What a decoder computes apart from its spec.
+// Numbers of a trained decoder that depend on the length of its rows, too.
 struct Positions {
-  nn::RopeOptions rope;     // As in training; max_seq_len is the length of the longest row.
-  double latent_scale = 0;  // Of the logits of latent attention.
+  nn::RopeOptions rope;     // The rotation of training; max_seq_len is the length of the longest row.
+  double latent_scale = 0;  // Factor of the logits of latent attention.
 };
 
 // Checks that a graph for `target` computes all that the spec asks for. FailedPrecondition names the member of the spec

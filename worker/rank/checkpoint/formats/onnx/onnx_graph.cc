@@ -42,16 +42,16 @@ constexpr int32_t kExternal = 1;
 }  // namespace tensor_proto
 namespace value_proto {
 constexpr uint32_t kName = 1, kType = 2;
-constexpr uint32_t kTensorType = 1;                  // Of TypeProto.
-constexpr uint32_t kElementType = 1, kShape = 2;     // Of TypeProto.Tensor.
-constexpr uint32_t kDim = 1;                         // Of TensorShapeProto.
-constexpr uint32_t kDimValue = 1, kDimVariable = 2;  // Of TensorShapeProto.Dimension.
+constexpr uint32_t kTensorType = 1;                  // Field of TypeProto.
+constexpr uint32_t kElementType = 1, kShape = 2;     // Fields of TypeProto.Tensor.
+constexpr uint32_t kDim = 1;                         // Field of TensorShapeProto.
+constexpr uint32_t kDimValue = 1, kDimVariable = 2;  // Fields of TensorShapeProto.Dimension.
 }  // namespace value_proto
 
 int64_t ir_version(int64_t opset) { return opset <= 22 ? 10 : opset - 12; }
 
 void put_pair(pbf_writer& to, uint32_t field, const std::string& key, const std::string& value) {
-  constexpr uint32_t kKey = 1, kValue = 2;  // Of StringStringEntryProto.
+  constexpr uint32_t kKey = 1, kValue = 2;  // Fields of StringStringEntryProto.
   pbf_writer pair(to, field);
   pair.add_string(kKey, key);
   pair.add_string(kValue, value);

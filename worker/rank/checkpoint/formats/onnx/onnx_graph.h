@@ -84,7 +84,7 @@ class Graph {
   std::vector<Constant> constants_;
 };
 
-// What a model file says besides its graph.
+// Fields of a model file besides its graph.
 struct About {
   int64_t opset = 23;
   std::string producer, producer_version;

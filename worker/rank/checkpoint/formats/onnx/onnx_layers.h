@@ -13,11 +13,12 @@
 
 namespace titan::checkpoint::onnx {
 
-// What the runtime of a model has.
+// The runtime for which a graph is made.
 struct Target {
-  Type type = Type::kFloat;  // Of weights and activations. Routers, sinks' weights and logits are computed in float32.
-  bool microsoft = false;    // ONNX Runtime's own operators for attention and experts.
-  int64_t opset = 23;        // Below 23, norms and rotations are ONNX Runtime's own operators, too.
+  Type type =
+      Type::kFloat;  // The type of weights and activations. Routers, written-out softmaxes and logits are in float32.
+  bool microsoft = false;  // ONNX Runtime's own operators for attention and experts.
+  int64_t opset = 23;      // Below 23, norms and rotations are ONNX Runtime's own operators, too.
 };
 
 // Appends layers to a graph. Parameters are named as in a step: "layers.0.attention.wq" has a weight and maybe a bias.
