@@ -15,8 +15,8 @@ namespace titan::checkpoint::onnx {
 
 // The runtime for which a graph is made.
 struct Target {
-  Type type =
-      Type::kFloat;  // The type of weights and activations. Routers, written-out softmaxes and logits are in float32.
+  // The type of weights and activations. Routers, written-out softmaxes and logits are in float32.
+  Type type = Type::kFloat;
   bool microsoft = false;  // ONNX Runtime's own operators for attention and experts.
   int64_t opset = 23;      // Below 23, norms and rotations are ONNX Runtime's own operators, too.
 };
