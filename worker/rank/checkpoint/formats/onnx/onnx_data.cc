@@ -35,6 +35,8 @@ int64_t bytes_of(const Weight& weight) {
   return whole(weight.dims).elements() * static_cast<int64_t>(c10::elementSize(dtype_of(weight.type)));
 }
 
+int64_t padded_bytes_of(const Weight& weight) { return bytes_of(weight) + padding_after(bytes_of(weight)); }
+
 class DataWriter {
  public:
   DataWriter(storage::WritableFile& file, StepReader& step, const DataOptions& options)
@@ -162,7 +164,7 @@ std::vector<External> places(const std::vector<Weight>& weights) {
   for (const Weight& weight : weights) {
     const int64_t length = bytes_of(weight);
     all.push_back({weight.name, weight.type, weight.dims, offset, length});
-    offset += length + padding_after(length);
+    offset += padded_bytes_of(weight);
   }
   return all;
 }
@@ -171,7 +173,9 @@ absl::Status write_data(storage::Files& files, StepReader& step, const std::vect
                         const DataOptions& options, const std::string& path,
                         const std::function<void(const std::string& tensor)>& progress,
                         std::vector<std::string>& warnings) {
-  TITAN_ASSIGN_OR_RETURN(const auto file, files.create(path));
+  int64_t bytes = 0;
+  for (const Weight& weight : weights) bytes += padded_bytes_of(weight);
+  TITAN_ASSIGN_OR_RETURN(const auto file, storage::create_large(files, path, bytes));
   DataWriter writer(*file, step, options);
   for (const Weight& weight : weights) {
     progress(weight.name);
