@@ -54,7 +54,7 @@ debian_packages=(
   libcli11-dev libyaml-cpp-dev libtomlplusplus-dev nlohmann-json3-dev
   libsqlite3-dev etcd-server prometheus-cpp-dev libcpp-httplib-dev
   libpcre2-dev zlib1g-dev libzstd-dev libgloo-dev libdw-dev libcurl4-openssl-dev libexpat1-dev
-  libjpeg62-turbo-dev libpng-dev libwebp-dev
+  libjpeg62-turbo-dev libpng-dev libwebp-dev libprotozero-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   prometheus libfaketime
   clang-format clang-tidy

@@ -34,7 +34,7 @@ LAYERS = {
     "worker/node": [["core", "shim"], ["daemon", "stacks"]],
     "worker/rank": [["pickle", "plugin", "random", "topology", "trace"], ["data", "device", "kernels"], ["comm"], ["nn"], ["generate", "optim", "parallel"],
                     ["checkpoint"], ["model"], ["runtime"], ["tools"]],
-    "worker/rank/checkpoint": [["shards", "formats/pickle"], ["formats/dcp", "formats/hugging_face"], ["formats/gguf"], ["steps"], ["saving"], ["loading"]],
+    "worker/rank/checkpoint": [["shards", "formats/pickle"], ["formats/dcp", "formats/hugging_face"], ["formats/gguf", "formats/onnx"], ["steps"], ["saving"], ["loading"]],
     "worker/rank/data": [["images", "plugin", "tokenizer"], ["chat", "tokens"], ["documents"], ["rows"], ["samples", "multimodal"], ["loader"]],
     "worker/rank/runtime": [["failure", "metrics_out"], ["memory"], ["engine", "profiling"], ["step"]],
 }

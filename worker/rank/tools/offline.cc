@@ -18,6 +18,7 @@
 #include "worker/rank/checkpoint/formats/gguf/gguf_export.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_export.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
+#include "worker/rank/checkpoint/formats/onnx/onnx_export.h"
 #include "worker/rank/checkpoint/loading/model_check.h"
 #include "worker/rank/checkpoint/shards/narrowing.h"
 #include "worker/rank/checkpoint/shards/safetensors.h"
@@ -25,6 +26,7 @@
 #include "worker/rank/checkpoint/shards/step_reader.h"
 #include "worker/rank/checkpoint/shards/written_step.h"
 #include "worker/rank/checkpoint/steps/step_folders.h"
+#include "worker/rank/model/decoder/options.h"
 #include "worker/rank/model/hf_names.h"
 #include "worker/rank/model/model.h"
 #include "worker/rank/model/registry.h"
@@ -270,6 +272,16 @@ HfAssets assets_of(const Manifest& manifest, const std::string& tokenizer) {
   return {.folder = model.is_object() ? model.value("hf_assets_path", "") : ""};
 }
 
+// Returns the positions of a model as it was trained on rows of `seq_len` tokens; 0: of its maximum.
+onnx::Positions positions_of(const models::ModelSpec& spec, int64_t seq_len) {
+  const int64_t trained = seq_len > 0 ? seq_len : spec.max_seq_len;
+  onnx::Positions positions{.rope = model::rope_options(spec, trained)};
+  positions.rope.max_seq_len = std::max(trained, spec.max_seq_len);
+  if (spec.attention == models::Attention::kLatent)
+    positions.latent_scale = model::latent_options(spec, 0, {}, trained).softmax_scale;
+  return positions;
+}
+
 // Checks the name of the new folder. Weights begin a job, so they are step 0, and loading rejects a folder named like
 // another step.
 absl::Status check_seed(const std::string& step) {
@@ -286,11 +298,13 @@ absl::Status check_form(const std::string& step, bool full, bool adapters, const
   const bool wants_adapters = options.format == "peft" || options.merge;
   if (options.format == "peft" && options.merge)
     return absl::InvalidArgumentError("--merge makes a whole model, but --format peft writes adapters");
-  if (options.format != "hf" && options.format != "gguf" && options.merge)
+  if (options.merge && options.format != "hf" && options.format != "gguf" && options.format != "onnx")
     return absl::InvalidArgumentError(
         absl::StrCat("--format ", options.format, " exports steps of whole models: omit --merge"));
   if (!options.gguf_pre.empty() && options.format != "gguf")
     return absl::InvalidArgumentError("--gguf-pre is for --format gguf: other formats copy the tokenizer's files");
+  if ((options.onnx_operators != "standard" || options.onnx_opset != 0) && options.format != "onnx")
+    return absl::InvalidArgumentError("--onnx-operators and --onnx-opset are for --format onnx");
   if (options.model_only && options.format != "dcp")
     return absl::InvalidArgumentError("--model-only is for --format dcp: the other formats hold only the model");
   if (full && options.format == "dcp" && !options.model_only && !options.dtype.empty()) {
@@ -411,6 +425,14 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
                               .split = options.gguf_pre,
                               .overflow = overflow};
         TITAN_ASSIGN_OR_RETURN(warnings, gguf::write_gguf(files, whole_model, *mapper, to, folder, progress));
+        return absl::OkStatus();
+      }
+      if (options.format == "onnx") {
+        const onnx::Export to{.microsoft = options.onnx_operators == "microsoft",
+                              .opset = options.onnx_opset,
+                              .positions = positions_of(spec, seq_len),
+                              .hugging_face = plan};
+        TITAN_ASSIGN_OR_RETURN(warnings, onnx::write_onnx(files, whole_model, *mapper, spec, to, folder, progress));
         return absl::OkStatus();
       }
       TITAN_ASSIGN_OR_RETURN(warnings, export_folder(files, whole_model, *mapper, plan, folder, progress));

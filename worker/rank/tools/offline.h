@@ -26,15 +26,19 @@ struct ExportOptions {
   std::string dtype;
   int64_t max_file_bytes = int64_t{2} << 30;
   // "hf": a whole model; "peft": the adapters of a step, for the PEFT library; "dcp": torchtitan's format; "torch",
-  // "torchtune": one file of torch.save (torch_export.h); "gguf": one file for llama.cpp (gguf_export.h).
+  // "torchtune": one file of torch.save (torch_export.h); "gguf": one file for llama.cpp (gguf_export.h); "onnx": a
+  // graph, its weights and settings for ONNX Runtime (onnx_export.h).
   std::string format = "hf";
   bool model_only = false;  // "dcp": omits optimizer, schedule, train state and position in the data.
-  bool merge = false;       // "hf" or "gguf" of a step with adapters: writes the model `base` with the adapters added.
-  std::string base;         // A step-N folder or a Hugging Face folder. Empty: the one that the step's job used.
+  bool merge =
+      false;         // "hf", "gguf" or "onnx" of a step with adapters: writes the model `base` with the adapters added.
+  std::string base;  // A step-N folder or a Hugging Face folder. Empty: the one that the step's job used.
   // Folder of the model's tokenizer, whose files are written next to the weights. Empty: the one that the step's job
   // used.
   std::string tokenizer;
-  std::string gguf_pre;         // "gguf": gguf::Export::split.
+  std::string gguf_pre;                     // "gguf": gguf::Export::split.
+  std::string onnx_operators = "standard";  // "onnx": or "microsoft", onnx::Export::microsoft.
+  int64_t onnx_opset = 0;                   // "onnx": onnx::Export::opset.
   bool allow_overflow = false;  // Values beyond the range of `dtype` become infinite. False: they are an error.
 };
 absl::Status export_step(storage::Files& files, const std::string& step, const std::string& target,

@@ -54,6 +54,7 @@ int main(int argc, char** argv) {
       "  titan-checkpoint export outputs/checkpoint/step-500 adapter --format peft\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 torchtitan/checkpoint/step-500 --format dcp\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 llama.cpp --format gguf --dtype q8_0\n"
+      "  titan-checkpoint export outputs/checkpoint/step-500 model --format onnx --dtype float16\n"
       "  titan-checkpoint import hf-weights seeds/step-0 --model llama3 --flavor 8B\n",
       "titan-checkpoint"};
   app.require_subcommand(1);
@@ -124,8 +125,9 @@ int main(int argc, char** argv) {
          "a folder of torch.distributed.checkpoint, with all that torchtitan needs to resume; torch: model.pt "
          "of torch.save, under torchtitan's names; torchtune: the same under torchtune's; gguf: model.gguf for "
          "llama.cpp and "
-         "the programs around it, with the tokenizer in it")
-      ->check(CLI::IsMember({"hf", "peft", "dcp", "torch", "torchtune", "gguf"}))
+         "the programs around it, with the tokenizer in it; onnx: model.onnx, its data, and what onnxruntime-genai "
+         "reads")
+      ->check(CLI::IsMember({"hf", "peft", "dcp", "torch", "torchtune", "gguf", "onnx"}))
       ->capture_default_str();
   out->add_flag("--model-only", options.model_only, "dcp: the weights without optimizer, schedule and train state");
   out->add_flag("--merge", options.merge, "Add the step's adapters to the weights of their model, and write that");
@@ -139,6 +141,13 @@ int main(int argc, char** argv) {
   out->add_option("--gguf-pre", options.gguf_pre,
                   "gguf: llama.cpp's name of the rule by which the tokenizer cuts texts into words, such as llama-bpe; "
                   "default: found from tokenizer.json");
+  out->add_option("--onnx-operators", options.onnx_operators,
+                  "onnx: standard, for any runtime; microsoft: ONNX Runtime's own for attention and experts, which "
+                  "computes only the chosen experts")
+      ->check(CLI::IsMember({"standard", "microsoft"}))
+      ->capture_default_str();
+  out->add_option("--onnx-opset", options.onnx_opset,
+                  "onnx: version of the operators, 23 to 25, or 21 to 25 with microsoft; default: the lowest");
   out->add_flag("--allow-overflow", options.allow_overflow,
                 "Write numbers beyond --dtype's range as infinite, with a warning, instead of refusing");
   add_model_flags(*out, model, /*required=*/false);
