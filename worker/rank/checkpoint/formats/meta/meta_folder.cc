@@ -1,13 +1,11 @@
 #include "worker/rank/checkpoint/formats/meta/meta_folder.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <set>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/base/text/quantities.h"
@@ -80,9 +78,7 @@ class SafetensorsFile : public MetaFile {
 };
 
 std::string name_of_file(size_t number) {
-  char name[32];
-  std::snprintf(name, sizeof name, "consolidated.%02zu.pth", number);
-  return name;
+  return absl::StrCat("consolidated.", absl::Dec(number, absl::kZeroPad2), ".pth");
 }
 
 // Returns the names of the series in a folder's list of files, in order; empty if it has none.
@@ -124,6 +120,7 @@ bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
+MetaFolder::MetaFolder(std::string folder) : folder_(std::move(folder)) {}
 MetaFolder::~MetaFolder() = default;
 
 bool MetaFolder::is_one(storage::Files& files, const std::string& folder) {
@@ -195,7 +192,8 @@ absl::StatusOr<MetaFolder::Pieces> MetaFolder::pieces(const models::ModelSpec& s
   const size_t cut = by_rows != place->transposed ? rows : last;  // Of the parameter.
   if (is_cut && (shape[cut] % count != 0 || place->rows_before % count != 0 || place->rows_after % count != 0)) {
     return absl::FailedPreconditionError(absl::StrCat(folder_, ": ", place->name, " of ", shape_text(shape),
-                                                      " cannot be cut over ", counted(files_.size(), "file")));
+                                                      " cannot be cut over ", counted(files_.size(), "file"),
+                                                      ": one may be missing"));
   }
   std::vector<int64_t> needed = shape;
   if (is_cut) needed[cut] /= count;

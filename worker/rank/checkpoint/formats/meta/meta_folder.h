@@ -63,7 +63,7 @@ class MetaFolder {
     std::vector<Piece> pieces;
   };
 
-  explicit MetaFolder(std::string folder) : folder_(std::move(folder)) {}
+  explicit MetaFolder(std::string folder);
   absl::StatusOr<Pieces> pieces(const models::ModelSpec& spec, const std::string& fqn,
                                 const std::vector<int64_t>& shape) const;
   absl::StatusOr<Pieces> pieces_of_heads(Pieces all, int64_t heads, const std::vector<int64_t>& shape) const;
