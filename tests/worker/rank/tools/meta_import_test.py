@@ -1,5 +1,7 @@
 """Imports small folders of Meta's and Mistral's form: cut over 1 to 16 files, with Llama 2's, 3's and 4's names and cuts. Every number is the
-uncut model's, bit for bit; transformers' Llama computes the same; and folders that are not whole are refused by name."""
+uncut model's, bit for bit; and folders that are not whole are refused by name.
+
+Only --long tries every number of files, views and Llama 4 in one file, and compares transformers' Llama on the uncut weights."""
 
 import json
 import pathlib
@@ -8,7 +10,6 @@ import sys
 import tempfile
 
 import torch
-import transformers
 from interop_models import run
 from meta_folders import draw, fused_llama4, llama_shapes, slices, write
 from safetensors.torch import load_file
@@ -36,9 +37,13 @@ def check_step(step, state):
         assert torch.equal(found[name].view(value.shape), value.float()), name
 
 
-def check_series(folder):
+SERIES = [(2, torch.float16, 1), (16, torch.float32, 0)]
+LONG = [(1, torch.float32, 0), (4, torch.bfloat16, 1), (8, torch.bfloat16, 0)]
+
+
+def check_series(folder, series):
     """1 to 16 files, in every type; embeddings cut by rows (Llama 3) or columns (Llama 2), with and without rope.freqs."""
-    for files, dtype, embedding_dim in ((1, torch.float32, 0), (2, torch.float16, 1), (4, torch.bfloat16, 1), (8, torch.bfloat16, 0), (16, torch.float32, 0)):
+    for files, dtype, embedding_dim in series:
         state = draw(llama_shapes(64, 2, 64, HIDDEN, 96), dtype, seed=files)
         cut = slices(state, files, embedding_dim)
         params = dict(TINY)
@@ -90,6 +95,8 @@ def check_logits(folder):
     run(BIN / "titan-checkpoint", "export", folder / "step-0", folder / "hf")
     config = json.loads((folder / "hf" / "config.json").read_text())
     assert (config["rope_theta"], config["rms_norm_eps"]) == (400000.0, 1e-6), config
+    import transformers  # Takes seconds.
+
     names = {"attention_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attention.wq": "self_attn.q_proj", "attention.wk": "self_attn.k_proj",
              "attention.wv": "self_attn.v_proj", "attention.wo": "self_attn.o_proj", "feed_forward.w1": "mlp.gate_proj", "feed_forward.w2": "mlp.down_proj",
              "feed_forward.w3": "mlp.up_proj"}
@@ -121,14 +128,14 @@ def llama4_state():
     return draw(shapes, torch.bfloat16)
 
 
-def check_llama4(folder):
+def check_llama4(folder, series):
     """Fused projections, stacked experts, the vision tower and other libraries' states."""
     state = llama4_state()
     params = DEBUG | {"norm_eps": 1e-5, "rope_theta": 500000.0, "ffn_exp": 4.0, "use_qk_norm": True, "nope_layer_interval": 4, "attention_chunk_size": 256,
                       "moe_args": {"num_experts": 8, "capacity_factor": 1.0, "auto_scale_F": True, "top_k": 1, "interleave_moe_layer_step": 2},
                       "vision_args": {"dim": 8}}
     del params["rope_scaling_factor"]
-    for files in (1, 8):
+    for files in series:
         step = folder / f"llama4-{files}" / "step-0"
         load(write(folder / f"llama4-{files}-in", params, fused_llama4(state, files, 6, 2)), step, "llama4", "debugmodel_released")
         run(BIN / "titan-checkpoint", "export", step, folder / f"llama4-{files}-out", "--format", "torch")
@@ -204,13 +211,15 @@ def main():
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="titan-meta-") as root:
         folder = pathlib.Path(root)
-        check_series(folder)
-        check_views(folder)
+        long = "--long" in sys.argv
+        check_series(folder, SERIES + (LONG if long else []))
         check_heads(folder)
-        check_logits(folder)
-        check_llama4(folder)
+        check_llama4(folder, (8, 1) if long else (8,))
         check_mistral(folder)
         check_refusals(folder)
+        if long:
+            check_views(folder)
+            check_logits(folder)
 
 
 main()
