@@ -62,9 +62,9 @@ void Keys::refuse(const std::string& key, const std::string& expected) {
   if (!status_.ok()) return;
   const bool is_there = object_.contains(key);
   const std::string there = is_there ? object_.at(key).dump() : "missing";
-  status_ = absl::InvalidArgumentError(absl::StrCat("config.json: ", prefix_, key, " is ",
-                                                    there.substr(0, kMaxShownValueLength), "; ", expected,
-                                                    is_there ? " is supported" : " is required"));
+  status_ =
+      absl::InvalidArgumentError(absl::StrCat(file_, ": ", prefix_, key, " is ", there.substr(0, kMaxShownValueLength),
+                                              "; ", expected, is_there ? " is supported" : " is required"));
 }
 
 namespace {

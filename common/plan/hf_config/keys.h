@@ -14,9 +14,9 @@ namespace titan::hf_config {
 // Reads keys of one JSON object. The first key that cannot be read sets the status; later errors are ignored.
 class Keys {
  public:
-  // `prefix` precedes the keys in messages: "rope_scaling.".
-  explicit Keys(nlohmann::json object, std::string prefix = "")
-      : object_(std::move(object)), prefix_(std::move(prefix)) {}
+  // `prefix` precedes the keys in messages: "rope_scaling."; `file` is the file that they name.
+  explicit Keys(nlohmann::json object, std::string prefix = "", std::string file = "config.json")
+      : object_(std::move(object)), prefix_(std::move(prefix)), file_(std::move(file)) {}
 
   // A null is treated as a missing key.
   bool has(const std::string& key) const { return object_.contains(key) && !object_.at(key).is_null(); }
@@ -49,7 +49,7 @@ class Keys {
 
  private:
   nlohmann::json object_;
-  std::string prefix_;
+  std::string prefix_, file_;
   absl::Status status_;
 };
 

@@ -13,11 +13,13 @@
 #include "common/base/status/status.h"
 #include "common/base/text/quantities.h"
 #include "common/plan/hf_config/model_match.h"
+#include "common/plan/hf_config/read.h"
 #include "common/plan/models/spec_checks.h"
 #include "nlohmann/json.hpp"
 #include "worker/rank/checkpoint/formats/gguf/gguf_export.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_export.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
+#include "worker/rank/checkpoint/formats/meta/meta_folder.h"
 #include "worker/rank/checkpoint/formats/onnx/onnx_export.h"
 #include "worker/rank/checkpoint/loading/model_check.h"
 #include "worker/rank/checkpoint/shards/narrowing.h"
@@ -32,6 +34,7 @@
 #include "worker/rank/model/registry.h"
 #include "worker/rank/tools/adapter_export.h"
 #include "worker/rank/tools/dcp_export.h"
+#include "worker/rank/tools/meta_source.h"
 #include "worker/rank/tools/model_choice.h"
 #include "worker/rank/tools/torch_export.h"
 #include "worker/rank/tools/weights_source.h"
@@ -102,17 +105,20 @@ nlohmann::json describe(const std::string& path, const Manifest& manifest) {
 
 std::string type_name(c10::ScalarType type) { return safetensors_dtype(type).value_or("?"); }
 
-constexpr char kQ8[] = "q8_0";  // Only GGUF has this type. Its other tensors are float32.
+constexpr char kQ8[] = "q8_0";              // Only GGUF has this type. Its other tensors are float32.
+constexpr char kFloat8[] = "float8_block";  // Only Hugging Face folders have this type. Other tensors are bfloat16.
 
 absl::StatusOr<at::ScalarType> export_type(const std::string& dtype, const std::string& format) {
   const bool gguf = format == "gguf";
   if (dtype.empty() || dtype == "float32" || (gguf && dtype == kQ8)) return at::kFloat;
   if (dtype == "float16") return at::kHalf;
-  if (dtype == "bfloat16") return at::kBFloat16;
+  if (dtype == "bfloat16" || (format == "hf" && dtype == kFloat8)) return at::kBFloat16;
   return absl::InvalidArgumentError(absl::StrCat("--dtype ", dtype, ": use float32, float16 or bfloat16",
-                                                 gguf           ? ", or q8_0"
-                                                 : dtype == kQ8 ? "; q8_0 is for --format gguf"
-                                                                : ""));
+                                                 gguf               ? ", or q8_0"
+                                                 : dtype == kQ8     ? "; q8_0 is for --format gguf"
+                                                 : dtype == kFloat8 ? "; float8_block is for --format hf"
+                                                 : format == "hf"   ? ", or float8_block"
+                                                                    : ""));
 }
 
 gguf::Type gguf_type(const std::string& dtype, at::ScalarType type) {
@@ -293,6 +299,34 @@ absl::Status check_seed(const std::string& step) {
                    ": name the folder step-0"));
 }
 
+constexpr char kConfigFlavor[] = "config.json";
+
+// Returns the model of the folder's own config.json or params.json.
+absl::StatusOr<models::ModelSpec> model_of_folder(storage::Files& files, const std::string& folder) {
+  if (MetaFolder::is_one(files, folder)) return model_of_meta(files, folder);
+  const std::string path = storage::join_path(folder, kConfigFlavor);
+  TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files, path, 1 << 24));
+  auto read = hf_config::read_model(nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false));
+  if (!read.ok()) return annotate(read.status(), folder);
+  return read->spec;
+}
+
+// Returns the model as which weights are imported. `taken` says which numbers of a flavor come from the weights.
+absl::StatusOr<models::ModelSpec> model_to_import(storage::Files& files, const std::string& source,
+                                                  const ModelChoice& choice, std::string& taken) {
+  const std::string folder = hf_config::weights_folder(files, source);
+  if (choice.flavor == kConfigFlavor) {
+    TITAN_ASSIGN_OR_RETURN(models::ModelSpec spec, model_of_folder(files, folder));
+    if (spec.name == choice.name) return spec;
+    return absl::FailedPreconditionError(
+        absl::StrCat(source, ": its model is of family ", spec.name, ", not ", choice.name, ": set --model"));
+  }
+  TITAN_ASSIGN_OR_RETURN(models::ModelSpec spec, model::find_spec(choice.name, choice.flavor, choice.library));
+  if (!files.is_folder(source)) return spec;
+  if (MetaFolder::is_one(files, source)) return with_numbers_of_meta(files, source, spec, taken);
+  return with_numbers_of_hf(files, folder, spec, taken);
+}
+
 // Checks the options against the contents of the step.
 absl::Status check_form(const std::string& step, bool full, bool adapters, const ExportOptions& options) {
   const bool wants_adapters = options.format == "peft" || options.merge;
@@ -395,7 +429,8 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
   const HfExport plan{.dtype = dtype,
                       .max_file_bytes = options.max_file_bytes,
                       .assets = assets_of(manifest, options.tokenizer),
-                      .overflow = overflow};
+                      .overflow = overflow,
+                      .float8 = options.dtype == kFloat8};
   const auto progress = [&](const std::string& file) { out << "writing " << file << std::endl; };
   std::vector<std::string> warnings;
   const absl::Status made = write_atomically(files, target, [&](const std::string& folder) -> absl::Status {
@@ -467,12 +502,9 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
 absl::Status import_weights(storage::Files& files, const std::string& source, const std::string& step,
                             const ModelChoice& choice, std::ostream& out, int64_t max_file_bytes) {
   TITAN_RETURN_IF_ERROR(check_seed(step));
-  TITAN_ASSIGN_OR_RETURN(models::ModelSpec spec, model::find_spec(choice.name, choice.flavor, choice.library));
-  if (files.is_folder(source)) {
-    std::string taken;
-    TITAN_ASSIGN_OR_RETURN(spec, with_numbers_of_hf(files, hf_config::weights_folder(files, source), spec, taken));
-    if (!taken.empty()) out << taken << "\n";
-  }
+  std::string taken;
+  TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, model_to_import(files, source, choice, taken));
+  if (!taken.empty()) out << taken << "\n";
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfMapper> mapper, model::make_hf_mapper(spec));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<WeightsSource> weights, open_weights(files, source, spec, *mapper));
   print_warnings(weights->warnings(), out);

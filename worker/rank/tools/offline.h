@@ -22,7 +22,8 @@ absl::Status verify(storage::Files& files, const std::string& path, std::ostream
 // needed, or options conflict), FailedPrecondition, which names the numbers or tensors that do not fit (nothing is
 // written), OutOfRange, which names a tensor with values beyond its type's range.
 struct ExportOptions {
-  // Empty: float32, except that a "dcp" to resume from keeps all types. "q8_0" is a type of "gguf" only.
+  // Empty: float32, except that a "dcp" to resume from keeps all types. "q8_0" is a type of "gguf" only,
+  // "float8_block" of "hf" only (hf_quantize.h).
   std::string dtype;
   int64_t max_file_bytes = int64_t{2} << 30;
   // "hf": a whole model; "peft": the adapters of a step, for the PEFT library; "dcp": torchtitan's format; "torch",
@@ -44,11 +45,12 @@ struct ExportOptions {
 absl::Status export_step(storage::Files& files, const std::string& step, const std::string& target,
                          const ModelChoice& choice, const ExportOptions& options, std::ostream& out);
 
-// Imports a Hugging Face folder, a folder of torch.distributed.checkpoint or a file of torch.save, under torchtitan's
-// or torchtune's names, as a new model-only step, atomically. Name it in checkpoint.initial_load_path, or make it
-// {dump}/{folder}/step-0. A config.json next to the weights must be the model's. Quantized weights (fp8, MXFP4) become
-// float32. Tensors are split into pieces of at most `max_file_bytes`, about three of which are in memory at once.
-// InvalidArgument if the new folder is named like a step other than 0.
+// Imports a Hugging Face folder, a folder that Meta or Mistral releases (params.json and consolidated.*), a folder of
+// torch.distributed.checkpoint or a file of torch.save, under torchtitan's or torchtune's names, as a new model-only
+// step, atomically. The flavor "config.json" is the model of the folder's own config.json or params.json. Name it in
+// checkpoint.initial_load_path, or make it {dump}/{folder}/step-0. A config.json next to the weights must be the
+// model's. Quantized weights (fp8, MXFP4) become float32. Tensors are split into pieces of at most `max_file_bytes`,
+// about three of which are in memory at once. InvalidArgument if the new folder is named like a step other than 0.
 absl::Status import_weights(storage::Files& files, const std::string& source, const std::string& step,
                             const ModelChoice& choice, std::ostream& out, int64_t max_file_bytes = int64_t{256} << 20);
 

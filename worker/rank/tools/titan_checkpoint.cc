@@ -51,11 +51,13 @@ int main(int argc, char** argv) {
       "  titan-checkpoint prune outputs/checkpoint --keep 3 --keep-every 1000 --dry-run\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 hf-weights --dtype bfloat16\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 s3://bucket/weights\n"
+      "  titan-checkpoint export outputs/checkpoint/step-500 served --dtype float8_block\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 adapter --format peft\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 torchtitan/checkpoint/step-500 --format dcp\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 llama.cpp --format gguf --dtype q8_0\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 model --format onnx --dtype float16\n"
-      "  titan-checkpoint import hf-weights seeds/step-0 --model llama3 --flavor 8B\n",
+      "  titan-checkpoint import hf-weights seeds/step-0 --model llama3 --flavor 8B\n"
+      "  titan-checkpoint import Llama3.1-70B seeds/step-0 --model llama3 --flavor 70B\n",
       "titan-checkpoint"};
   app.require_subcommand(1);
   app.set_version_flag("--version", titan::version_text("titan-checkpoint", {argv, argv + argc}), titan::kVersionHelp);
@@ -112,7 +114,9 @@ int main(int argc, char** argv) {
   out->add_option("step", path, "A step-N folder")->required();
   out->add_option("target", target, "The new folder, or s3://BUCKET/PLACE")->required();
   out->add_option("--dtype", options.dtype,
-                  "float32, float16, bfloat16 or, with gguf, q8_0; dcp: a step with an optimizer keeps its types "
+                  "float32, float16, bfloat16; with hf also float8_block, for vLLM and SGLang: layers in float8 with a "
+                  "scale per 128 x 128 numbers, the rest in bfloat16; with gguf also q8_0; dcp: a step with an "
+                  "optimizer keeps its types "
                   "unless --model-only is given")
       ->default_str("float32");
   out->add_option("--max-file-bytes", options.max_file_bytes, "Start a new file beyond this size")
@@ -156,8 +160,9 @@ int main(int argc, char** argv) {
       "import", "Writes another program's weights as a model-only step in float32; fp8 and MXFP4 are dequantized");
   in->add_option(
         "source", path,
-        "Folder with *.safetensors or with .metadata of torch.distributed.checkpoint, or a file of torch.save; "
-        "the latter two under torchtitan's names or torchtune's")
+        "Folder with *.safetensors, as Meta or Mistral releases it (params.json and consolidated.*) or with .metadata "
+        "of "
+        "torch.distributed.checkpoint, or a file of torch.save; the latter two under torchtitan's names or torchtune's")
       ->required();
   in->add_option("step", target,
                  "The new step folder, e.g. {dump}/checkpoint/step-0 to seed a job; or s3://BUCKET/PLACE/step-0")
@@ -168,6 +173,7 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   add_model_flags(*in, model, /*required=*/true);
+  in->footer("--flavor config.json imports the model of the folder's own config.json or params.json.");
 
   try {
     app.parse(argc, argv);

@@ -1,5 +1,6 @@
 #include "worker/rank/tools/weights_source.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
@@ -14,8 +15,10 @@
 #include "worker/rank/checkpoint/formats/dcp/torch_file.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
 #include "worker/rank/checkpoint/formats/hugging_face/tied_head.h"
+#include "worker/rank/checkpoint/formats/meta/meta_folder.h"
 #include "worker/rank/checkpoint/loading/model_check.h"
 #include "worker/rank/checkpoint/shards/tensor_view.h"
+#include "worker/rank/tools/meta_source.h"
 #include "worker/rank/tools/torch_export.h"
 
 namespace titan::tools {
@@ -36,6 +39,7 @@ class HuggingFaceSource : public WeightsSource {
     for (const std::string& note : quantization_notes(*source->weights_, false)) source->warnings_.push_back(note);
     if (const int64_t quantized = source->weights_->quantized(); quantized > 0)
       source->notes_.push_back(absl::StrCat(counted(quantized, "quantized tensor"), " to float32"));
+    source->note_layer_beyond(spec.n_layers);
     return source;
   }
   explicit HuggingFaceSource(const HfMapper& mapper) : mapper_(mapper) {}
@@ -45,6 +49,16 @@ class HuggingFaceSource : public WeightsSource {
   }
 
  private:
+  // DeepSeek's releases have one more layer, which predicts further tokens. check_keys() accepts only that family's.
+  void note_layer_beyond(int64_t layers) {
+    const std::string prefix = absl::StrCat("model.layers.", layers, ".");
+    const auto count = std::count_if(weights_->keys().begin(), weights_->keys().end(),
+                                     [&](const std::string& key) { return absl::StartsWith(key, prefix); });
+    if (count == 0) return;
+    notes_.push_back(absl::StrCat(counted(count, "tensor"), " of layer ", layers,
+                                  ", which predicts further tokens, not read: training has no such layer"));
+  }
+
   const HfMapper& mapper_;
   std::unique_ptr<HfFolder> weights_;
 };
@@ -187,6 +201,7 @@ absl::StatusOr<std::unique_ptr<WeightsSource>> open_dcp(storage::Files& files, c
 absl::StatusOr<std::unique_ptr<WeightsSource>> open_weights(storage::Files& files, const std::string& path,
                                                             const models::ModelSpec& spec, const HfMapper& mapper) {
   if (files.exists(storage::join_path(path, kDcpMetadataName))) return open_dcp(files, path, spec);
+  if (MetaFolder::is_one(files, path)) return open_meta(files, path, spec);
   if (files.is_folder(path) || !files.exists(path))
     return HuggingFaceSource::open(files, hf_config::weights_folder(files, path), mapper, spec);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<TorchFile> file, TorchFile::open(files, path));

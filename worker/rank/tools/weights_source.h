@@ -1,7 +1,7 @@
 #pragma once
 
 // Weights of other programs for an import. The path decides the kind: a Hugging Face folder, a folder of
-// torch.distributed.checkpoint, or one file of torch.save.
+// torch.distributed.checkpoint, a folder as Meta and Mistral release it, or one file of torch.save.
 
 #include <ATen/ATen.h>
 

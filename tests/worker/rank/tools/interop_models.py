@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import torch
-import transformers
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "testing"))
 from paths import BIN
@@ -28,6 +27,8 @@ def configs():
 
 
 def drawn(config):
+    import transformers  # Takes seconds, which tests without its models save.
+
     config = dict(config)
     torch.manual_seed(1)
     with torch.device("cpu"):

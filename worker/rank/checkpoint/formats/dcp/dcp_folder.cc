@@ -1,53 +1,14 @@
 #include "worker/rank/checkpoint/formats/dcp/dcp_folder.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/io/storage/crc32c.h"
 #include "worker/rank/checkpoint/formats/dcp/torch_file.h"
-#include "worker/rank/checkpoint/shards/tensor_view.h"
 
 namespace titan::checkpoint {
 namespace {
 
 constexpr int64_t kMaxMetadata = int64_t{1} << 30;
-constexpr int64_t kWindow = 1 << 20;  // Bytes read at once where short runs are close together.
-
-// Returns whether the tensor is row-major, without gaps.
-bool is_packed(const pickle::SavedTensor& saved) {
-  int64_t expected = 1;
-  for (size_t d = saved.shape.size(); d-- > 0;) {
-    if (saved.shape[d] != 1 && saved.strides[d] != expected) return false;
-    expected *= saved.shape[d];
-  }
-  return true;
-}
-
-// Reads runs of a range that come in ascending order.
-class Window {
- public:
-  Window(storage::ReadableFile& file, const pickle::FileRange& range) : file_(file), range_(range) {}
-
-  absl::Status read(int64_t begin, int64_t bytes, char* out) {
-    if (bytes >= kWindow) return file_.read(range_.begin + begin, bytes, out);
-    if (begin < first_ || begin + bytes > first_ + static_cast<int64_t>(buffer_.size())) {
-      first_ = begin;
-      buffer_.resize(static_cast<size_t>(std::min(kWindow, range_.bytes - begin)));
-      TITAN_RETURN_IF_ERROR(file_.read(range_.begin + begin, static_cast<int64_t>(buffer_.size()), buffer_.data()));
-    }
-    std::memcpy(out, buffer_.data() + (begin - first_), static_cast<size_t>(bytes));
-    return absl::OkStatus();
-  }
-
- private:
-  storage::ReadableFile& file_;
-  pickle::FileRange range_;
-  std::string buffer_;
-  int64_t first_ = 0;
-};
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DcpFolder>> DcpFolder::open(storage::Files& files, const std::string& folder) {
@@ -80,18 +41,7 @@ absl::Status DcpFolder::read_piece(const DcpMetadata::Tensor& tensor, const DcpM
                                             saved.type, " ", shape_text(saved.shape), " there, but ", kDcpMetadataName,
                                             " says ", c10::toString(tensor.dtype), " ", shape_text(piece.box.shape)));
   }
-  storage::ReadableFile& file = *open_[piece.place.file];
-  const auto item = static_cast<int64_t>(c10::elementSize(type));
-  if (!is_packed(saved)) {
-    TITAN_ASSIGN_OR_RETURN(const at::Tensor there, read_saved(file, saved, type));
-    part_of(out, box, *part).copy_(part_of(there, piece.box, *part));
-    return absl::OkStatus();
-  }
-  Window window(file, saved.storage);
-  char* const target = static_cast<char*>(out.mutable_data_ptr());
-  return for_each_run(*part, piece.box, box, [&](int64_t from, int64_t to, int64_t count) {
-    return window.read((saved.offset + from) * item, count * item, target + to * item);
-  });
+  return read_common(*open_[piece.place.file], saved, type, piece.box, box, out);
 }
 
 absl::StatusOr<at::Tensor> DcpFolder::read(const std::string& key, const Box& box) {

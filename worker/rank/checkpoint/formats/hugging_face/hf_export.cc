@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_folder.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_quantization.h"
+#include "worker/rank/checkpoint/formats/hugging_face/hf_quantize.h"
 #include "worker/rank/checkpoint/shards/shard.h"
 #include "worker/rank/checkpoint/shards/tensor_box.h"
 #include "worker/rank/data/tokenizer/tokenizer.h"
@@ -25,7 +27,8 @@ struct Shared {
   int64_t bytes = 0;
 };
 
-absl::StatusOr<std::vector<Shared>> exported(const Manifest& manifest, const HfMapper& mapper, at::ScalarType dtype) {
+absl::StatusOr<std::vector<Shared>> exported(const Manifest& manifest, const HfMapper& mapper,
+                                             const HfExport& options) {
   std::vector<Shared> groups;
   std::map<std::string, size_t> group_of;  // Keyed by the first key of the layout.
   for (const TensorRecord& tensor : manifest.tensors) {
@@ -38,7 +41,9 @@ absl::StatusOr<std::vector<Shared>> exported(const Manifest& manifest, const HfM
     if (fresh) groups.emplace_back();
     Shared& group = groups[place->second];
     group.records.push_back(&tensor);
-    const auto item = static_cast<int64_t>(c10::elementSize(stored_type(*layout, dtype)));
+    const bool float8 = options.float8 && takes_float8(tensor.key.substr(sizeof kModelPrefix - 1), tensor.shape);
+    const at::ScalarType type = float8 ? at::kFloat8_e4m3fn : stored_type(*layout, options.dtype);
+    const auto item = static_cast<int64_t>(c10::elementSize(type));
     group.bytes += whole(tensor.shape).elements() * item;
   }
   return groups;
@@ -48,7 +53,7 @@ absl::StatusOr<std::vector<Shared>> exported(const Manifest& manifest, const HfM
 
 absl::StatusOr<std::vector<HfFile>> plan_export(const Manifest& manifest, const HfMapper& mapper,
                                                 const HfExport& options) {
-  TITAN_ASSIGN_OR_RETURN(const std::vector<Shared> groups, exported(manifest, mapper, options.dtype));
+  TITAN_ASSIGN_OR_RETURN(const std::vector<Shared> groups, exported(manifest, mapper, options));
   std::vector<HfFile> plan;
   int64_t bytes = 0;
   for (const Shared& group : groups) {
@@ -106,12 +111,24 @@ absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& s
     const HfLayout* written_as = layout_to_write(layouts);
     if (written_as == nullptr) return absl::InternalError(absl::StrCat("export: ", fqn, " has no tensor there"));
     const HfLayout& layout = *written_as;
-    TITAN_RETURN_IF_ERROR(
-        narrow(record->key, stored_type(layout, options.dtype), options.overflow, full, written.warnings));
+    const bool float8 = options.float8 && takes_float8(fqn, record->shape);
+    if (!float8) {
+      TITAN_RETURN_IF_ERROR(
+          narrow(record->key, stored_type(layout, options.dtype), options.overflow, full, written.warnings));
+    }
     const std::vector<at::Tensor> tensors = to_hf(layout, full);
     if (tensors.size() != layout.keys.size()) {
       return absl::InternalError(
           absl::StrCat("export: ", fqn, " has ", layout.keys.size(), " names and ", tensors.size(), " tensors"));
+    }
+    if (float8) {
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        const absl::StatusOr<Float8Matrix> matrix = quantize_float8(tensors[i]);
+        if (!matrix.ok()) return annotate(matrix.status(), record->key);
+        add(layout.keys[i], matrix->numbers);
+        add(scales_of(layout.keys[i]), matrix->scales);
+      }
+      continue;
     }
     if (layout.parts == 1) {
       for (size_t i = 0; i < tensors.size(); ++i) add(layout.keys[i], tensors[i]);
@@ -151,8 +168,12 @@ absl::Status write_second_index(storage::Files& files, const std::string& folder
 }
 
 absl::StatusOr<std::vector<std::string>> export_folder(storage::Files& files, StepReader& step, const HfMapper& mapper,
-                                                       const HfExport& options, const std::string& folder,
+                                                       const HfExport& wanted, const std::string& folder,
                                                        const std::function<void(const std::string& file)>& progress) {
+  HfExport options = wanted;
+  if (options.float8) {
+    TITAN_ASSIGN_OR_RETURN(options.quantization, float8_config(step.manifest(), mapper));
+  }
   TITAN_RETURN_IF_ERROR(files.make_folders(folder));
   TITAN_ASSIGN_OR_RETURN(const std::vector<HfFile> plan, plan_export(step.manifest(), mapper, options));
   TITAN_ASSIGN_OR_RETURN(std::vector<std::string> warnings, unexported_buffers(step, mapper));
@@ -244,7 +265,9 @@ absl::StatusOr<std::vector<std::string>> write_config_and_assets(storage::Files&
     TITAN_RETURN_IF_ERROR(storage::atomic_write(files, storage::join_path(folder, kGenerationConfig),
                                                 generation_config(ids).dump(2) + "\n"));
   }
-  TITAN_RETURN_IF_ERROR(storage::atomic_write(files, path, hf_config(model, options.dtype, ids).dump(2) + "\n"));
+  nlohmann::json config = hf_config(model, options.dtype, ids);
+  if (!options.quantization.is_null()) config["quantization_config"] = options.quantization;
+  TITAN_RETURN_IF_ERROR(storage::atomic_write(files, path, config.dump(2) + "\n"));
   return warnings;
 }
 

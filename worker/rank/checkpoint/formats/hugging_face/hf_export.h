@@ -27,6 +27,8 @@ struct HfExport {
   int64_t max_file_bytes = int64_t{2} << 30;  // A file is assembled in memory.
   HfAssets assets;
   Overflow overflow = Overflow::kRefuse;
+  bool float8 = false;               // Stores the matrices of layers as float8 in blocks (hf_quantize.h).
+  nlohmann::json quantization = {};  // quantization_config of config.json; null: none.
 };
 
 // One file of an export, and the parameters in it.

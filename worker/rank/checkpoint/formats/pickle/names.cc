@@ -8,6 +8,7 @@ namespace {
 // Sorted. None of them is ever imported: readers compare the names and use the values next to them.
 constexpr std::string_view kKnown[] = {
     "_codecs.encode",
+    "_io.BytesIO",
     "collections.OrderedDict",
     "pathlib.Path",
     "pathlib.PosixPath",
