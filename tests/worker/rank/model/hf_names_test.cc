@@ -367,7 +367,7 @@ TEST(HfNamesTest, RefusesUnsupportedConfigsByKey) {
   EXPECT_THAT(refusal("/model_type", "mamba"), ::testing::HasSubstr("model_type is \"mamba\"; deepseek_v2"));
   EXPECT_THAT(refusal("/model_type", 5), ::testing::HasSubstr("model_type is 5; a text"));
   EXPECT_THAT(refusal("/hidden_act", "gelu"), ::testing::HasSubstr("hidden_act is \"gelu\"; only \"silu\""));
-  EXPECT_THAT(refusal("/attention_bias", true), ::testing::HasSubstr("attention_bias is true"));
+  EXPECT_THAT(refusal("/attention_scale", 2), ::testing::HasSubstr("attention_scale is 2: Titan does not compute it"));
   EXPECT_THAT(refusal("/hidden_size", -4), ::testing::HasSubstr("hidden_size is -4"));
   EXPECT_THAT(refusal("/hidden_size", "x"), ::testing::HasSubstr("hidden_size is \"x\""));
   EXPECT_THAT(refusal("/rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}),
