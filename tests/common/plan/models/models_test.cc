@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <set>
 
 #include "absl/strings/str_replace.h"
@@ -235,6 +237,40 @@ TEST(ConsistencyTest, ContradictionsAreNamed) {
             "moe.num_limited_groups: 9 is not from 1 to moe.num_expert_groups, 8");
   EXPECT_EQ(wrong("qwen3", "30B-A3B", [](ModelSpec& s) { s.moe->score_func = "relu"; }),
             "moe.score_func: \"relu\" is neither sigmoid nor softmax");
+}
+
+// Options of decoders that have no meaning, or that are not computed together, are named.
+TEST(ConsistencyTest, OptionsOfDecodersAreChecked) {
+  const auto wrong = [](const char* name, const char* flavor, const std::function<void(ModelSpec&)>& change) {
+    ModelSpec changed = spec(name, flavor);
+    change(changed);
+    return inconsistency(changed);
+  };
+  const auto llama = [&](const std::function<void(ModelSpec&)>& change) { return wrong("llama3", "8B", change); };
+  EXPECT_EQ(llama([](ModelSpec& s) { s.rotary_dim = 3; }),
+            "rotary_dim: 3 is not an even number from 0 to head_dim, 128");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.rotary_dim = 130; }),
+            "rotary_dim: 130 is not an even number from 0 to head_dim, 128");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.qk_norm_whole = true; }), "qk_norm_whole: it needs qk_norm");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.window_rope_theta = 1e4; }), "window_rope_theta: it needs a sliding_window");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.sliding_window = -1; }), "sliding_window: -1 is below 0");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.window_step = -2; }), "window_step: -2 is below 0");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.window_first_layer = -2; }), "window_first_layer: -2 is below 0");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.attention_softcap = -1; }), "attention_softcap: -1 is not 0 or above");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.logit_softcap = NAN; }), "logit_softcap: nan is not 0 or above");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.logit_divisor = 0; }), "logit_divisor: 0 is not above 0");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.residual_scale = -1; }), "residual_scale: -1 is not above 0");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.norm_offset = 0.5; }), "norm_offset: 0.5 is neither 0 nor 1");
+  EXPECT_EQ(wrong("deepseek_v3", "671B", [](ModelSpec& s) { s.attention_softcap = 30; }),
+            "attention_softcap: latent attention has no such option");
+  EXPECT_EQ(wrong("qwen3", "30B-A3B", [](ModelSpec& s) { s.activation = Activation::kGeluTanh; }),
+            "activation: experts compute silu only");
+  EXPECT_EQ(wrong("qwen3", "30B-A3B",
+                  [](ModelSpec& s) {
+                    s.ffn_hidden = 0;
+                    s.mlp_bias = true;
+                  }),
+            "mlp_bias: no layer has a dense feed-forward");
 }
 
 // Every number in a manifest identifies its model, except those that training may change.
