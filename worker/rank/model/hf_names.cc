@@ -230,6 +230,14 @@ nlohmann::json common_config(const models::ModelSpec& spec, const std::string& a
   return config;
 }
 
+nlohmann::json decoder_config(const models::ModelSpec& spec, const std::string& architecture,
+                              const std::string& model_type) {
+  nlohmann::json config = common_config(spec, architecture, model_type);
+  config["intermediate_size"] = spec.moe ? spec.moe->hidden : spec.ffn_hidden;
+  config["pad_token_id"] = nullptr;
+  return config;
+}
+
 namespace {
 
 using checkpoint::HfLayout;

@@ -100,6 +100,11 @@ void add_optional_windows(const models::ModelSpec& spec, nlohmann::json& config)
 nlohmann::json common_config(const models::ModelSpec& spec, const std::string& architecture,
                              const std::string& model_type);
 
+// Adds what classes with a dense feed-forward and a default padding token share. Such a token may be beyond the
+// vocabulary, and transformers would not train its embedding: exports have none.
+nlohmann::json decoder_config(const models::ModelSpec& spec, const std::string& architecture,
+                              const std::string& model_type);
+
 // Makes a model's mapper, including config.json. `seq_len`: length of the training sequences (HfFamily::config); 0: the
 // model's maximum. Unimplemented: the family has no Hugging Face names.
 absl::StatusOr<std::unique_ptr<checkpoint::HfMapper>> make_hf_mapper(const models::ModelSpec& spec,

@@ -17,10 +17,9 @@ HfNames names(const models::ModelSpec& spec) {
 }
 
 nlohmann::json config(const models::ModelSpec& spec, int64_t) {
-  nlohmann::json config = common_config(spec, "Gemma3ForCausalLM", "gemma3_text");
+  nlohmann::json config = decoder_config(spec, "Gemma3ForCausalLM", "gemma3_text");
   config.erase("hidden_act");
   config["hidden_activation"] = "gelu_pytorch_tanh";
-  config["intermediate_size"] = spec.ffn_hidden;
   config["query_pre_attn_scalar"] = query_pre_attn_scalar(spec);
   config["sliding_window"] = null_if_zero(spec.sliding_window);
   config["layer_types"] = layer_types(spec);

@@ -12,8 +12,7 @@ HfNames names(const models::ModelSpec& spec) {
 }
 
 nlohmann::json config(const models::ModelSpec& spec, int64_t) {
-  nlohmann::json config = common_config(spec, "Glm4ForCausalLM", "glm4");
-  config["intermediate_size"] = spec.ffn_hidden;
+  nlohmann::json config = decoder_config(spec, "Glm4ForCausalLM", "glm4");
   config["partial_rotary_factor"] = partial_rotary_factor(spec);
   return config;
 }

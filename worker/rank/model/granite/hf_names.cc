@@ -6,8 +6,7 @@ namespace {
 HfNames names(const models::ModelSpec& spec) { return decoder_names(spec); }
 
 nlohmann::json config(const models::ModelSpec& spec, int64_t) {
-  nlohmann::json config = common_config(spec, "GraniteForCausalLM", "granite");
-  config["intermediate_size"] = spec.ffn_hidden;
+  nlohmann::json config = decoder_config(spec, "GraniteForCausalLM", "granite");
   config["mlp_bias"] = spec.mlp_bias;
   config["embedding_multiplier"] = spec.embedding_scale;
   config["residual_multiplier"] = spec.residual_scale;

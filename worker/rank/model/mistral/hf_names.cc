@@ -6,8 +6,7 @@ namespace {
 HfNames names(const models::ModelSpec& spec) { return decoder_names(spec); }
 
 nlohmann::json config(const models::ModelSpec& spec, int64_t) {
-  nlohmann::json config = common_config(spec, "MistralForCausalLM", "mistral");
-  config["intermediate_size"] = spec.ffn_hidden;
+  nlohmann::json config = decoder_config(spec, "MistralForCausalLM", "mistral");
   config["sliding_window"] = null_if_zero(spec.sliding_window);
   config.erase("attention_bias");
   return config;

@@ -8,8 +8,7 @@ HfNames names(const models::ModelSpec& spec) {
 }
 
 nlohmann::json config(const models::ModelSpec& spec, int64_t) {
-  nlohmann::json config = common_config(spec, "MixtralForCausalLM", "mixtral");
-  config["intermediate_size"] = spec.moe->hidden;
+  nlohmann::json config = decoder_config(spec, "MixtralForCausalLM", "mixtral");
   config["num_local_experts"] = spec.moe->num_experts;
   config["num_experts_per_tok"] = spec.moe->top_k;
   config["sliding_window"] = null_if_zero(spec.sliding_window);

@@ -6,9 +6,7 @@ namespace {
 HfNames names(const models::ModelSpec& spec) { return decoder_names(spec); }
 
 nlohmann::json config(const models::ModelSpec& spec, int64_t) {
-  nlohmann::json config = common_config(spec, "Olmo2ForCausalLM", "olmo2");
-  config["intermediate_size"] = spec.ffn_hidden;
-  return config;
+  return decoder_config(spec, "Olmo2ForCausalLM", "olmo2");
 }
 
 }  // namespace

@@ -6,8 +6,7 @@ namespace {
 HfNames names(const models::ModelSpec& spec) { return decoder_names(spec); }
 
 nlohmann::json config(const models::ModelSpec& spec, int64_t) {
-  nlohmann::json config = common_config(spec, "Qwen2ForCausalLM", "qwen2");
-  config["intermediate_size"] = spec.ffn_hidden;
+  nlohmann::json config = decoder_config(spec, "Qwen2ForCausalLM", "qwen2");
   config.erase("attention_bias");  // The class always has it.
   add_optional_windows(spec, config);
   return config;

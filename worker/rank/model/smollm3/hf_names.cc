@@ -6,8 +6,7 @@ namespace {
 HfNames names(const models::ModelSpec& spec) { return decoder_names(spec); }
 
 nlohmann::json config(const models::ModelSpec& spec, int64_t) {
-  nlohmann::json config = common_config(spec, "SmolLM3ForCausalLM", "smollm3");
-  config["intermediate_size"] = spec.ffn_hidden;
+  nlohmann::json config = decoder_config(spec, "SmolLM3ForCausalLM", "smollm3");
   config["mlp_bias"] = spec.mlp_bias;
   for (int64_t layer = 0; layer < spec.n_layers; ++layer)
     config["no_rope_layers"].push_back(spec.layer_has_positions(layer) ? 1 : 0);  // 1 means rotation.
