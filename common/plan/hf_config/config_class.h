@@ -1,7 +1,7 @@
 #pragma once
 
-// What Titan does with each key of transformers' configuration classes. A key that is in none of a class's lists is
-// refused by name, so no setting of a config.json is silently left out.
+// States what Titan does with each key of transformers' configuration classes. A key that is in none of a class's lists
+// is refused by name, so no setting of a config.json is silently left out.
 
 #include <map>
 #include <string>
@@ -43,7 +43,8 @@ using ConfigClasses = std::map<std::string, ConfigClass>;  // By model_type.
 // Returns the classes that Titan reads.
 const ConfigClasses& config_classes();
 
-// What every class ignores, and the keys without a default that take_common() and take_rope() compute for every class.
+// Return what every class ignores, and the keys without a default that take_common() and take_rope() compute for every
+// class.
 const std::vector<IgnoredKeys>& ignored_everywhere();
 const std::vector<std::string>& computed_everywhere();
 

@@ -217,7 +217,7 @@ void take_one_table(Keys& file, const json& defaults, ModelSpec& spec) {
   file.fail(table.status());
 }
 
-// Layers with a window rotate by a theta of their own. transformers 4 writes it as a key, 5 as the theta of one of two
+// Layers with a window rotate by a separate theta. transformers 4 writes it as a key, 5 as the theta of one of two
 // tables. Returns the file with the other layers' table alone.
 json without_window_table(Keys& file, const json& defaults, ModelSpec& spec) {
   const char *const key = "rope_local_base_freq", *const outer = "rope_parameters";

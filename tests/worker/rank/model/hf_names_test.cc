@@ -361,7 +361,7 @@ nlohmann::json drawn(std::mt19937& random, const std::string& key, const nlohman
   return usual;
 }
 
-// What a config.json says is what an export of its model says again, for any numbers.
+// An export of a model says what its config.json said, for any numbers.
 TEST(HfNamesTest, RandomConfigsComeBack) {
   std::mt19937 random(::testing::UnitTest::GetInstance()->random_seed());
   for (const auto& [type, config_class] : hf_config::config_classes()) {

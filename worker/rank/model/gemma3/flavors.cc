@@ -8,7 +8,7 @@ namespace {
 struct Row {
   const char* flavor;
   int64_t dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_hidden, vocab_size, window, max_seq_len;
-  double rope_factor = 0;   // Of layers without a window; 0: not stretched.
+  double rope_factor = 0;   // Stretches layers without a window; 0: none.
   double query_scalar = 0;  // The scores are divided by its root; 0: head_dim.
 };
 
