@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads the keys of a config.json object, with the defaults and alternative names of transformers' configuration class.
+// Reads the keys of a config.json object.
 
 #include <cstdint>
 #include <string>
@@ -52,17 +52,5 @@ class Keys {
   std::string prefix_, file_;
   absl::Status status_;
 };
-
-// Returns the defaults of transformers' configuration class for keys that a config.json leaves out; null for a model
-// type that Titan does not read. They are the same in transformers 4.57 and 5.24. A key whose default differs between
-// them (DeepSeek V2's vocab_size) is not included, so a file without it is rejected.
-nlohmann::json class_defaults(const std::string& model_type);
-
-// A key's alternative name in transformers 5 (its attribute_map), which files may use, and the name that read.cc uses:
-// {"num_local_experts", "num_experts"}. Empty: the model type has no alternative name.
-struct AttributeAlias {
-  std::string second, first;
-};
-AttributeAlias alias_of(const std::string& model_type);
 
 }  // namespace titan::hf_config

@@ -63,6 +63,15 @@ std::string key_of(const std::string& name, const std::string& model_type) {
                                                           {"query_temperature_scale", "attn_scale"},
                                                           {"rotated_qk_norm", "use_qk_norm"},
                                                           {"rope", "rope_interleave"},
+                                                          {"rotary_dim", "partial_rotary_factor"},
+                                                          {"window_rope_theta", "rope_local_base_freq"},
+                                                          {"window_step", "layer_types"},
+                                                          {"window_first_layer", "layer_types"},
+                                                          {"attention_softcap", "attn_logit_softcapping"},
+                                                          {"logit_softcap", "final_logit_softcapping"},
+                                                          {"embedding_scale", "embedding_multiplier"},
+                                                          {"residual_scale", "residual_multiplier"},
+                                                          {"logit_divisor", "logits_scaling"},
                                                           {"moe.top_k", "num_experts_per_tok"},
                                                           {"moe.num_shared_experts", "n_shared_experts"},
                                                           {"moe.score_func", "scoring_func"},
@@ -85,6 +94,7 @@ std::string key_of(const std::string& name, const std::string& model_type) {
                                                           {"flux.vec_width", "pooled_projection_dim"},
                                                           {"flux.axes_dim", "axes_dims_rope"}};
   if (name == "ffn_hidden") return model_type == "llama4_text" ? "intermediate_size_mlp" : "intermediate_size";
+  if (name == "attention_scale") return model_type == "granite" ? "attention_multiplier" : "query_pre_attn_scalar";
   if (name == "moe.hidden" || name == "moe.num_experts") return key_of_experts(name, model_type);
   if (name.starts_with(kQwenTower)) return key_of_tower(name.substr(sizeof(kQwenTower) - 1));
   const auto found = keys.find(name);

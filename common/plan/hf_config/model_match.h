@@ -27,7 +27,7 @@ struct ConfigDifference {
 // embedding.
 std::vector<ConfigDifference> compare(const HfModel& there, const HfModel& here);
 
-// Copies the settings of `from` that a flavor leaves to its weights: theta and scaling of RoPE, its channel pairing,
+// Copies the settings of `from` that a flavor leaves to its weights: thetas and scaling of RoPE, its channel pairing,
 // the norms' epsilon, and whether a Flux has the guidance's layers (FLUX.1-dev).
 void take_numbers(const models::ModelSpec& from, models::ModelSpec& into);
 

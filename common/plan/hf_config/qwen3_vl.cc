@@ -127,6 +127,8 @@ absl::StatusOr<HfQwen3Vl> read_qwen3_vl(const json& config) {
   TITAN_RETURN_IF_ERROR(file.status());
   Keys language(text, "text_config.");
   language.expect("model_type", absl::StrCat(type, "_text"));
+  for (const char* key : {"attention_bias", "use_sliding_window"})
+    language.expect(key, false);  // Its names have neither.
   TITAN_RETURN_IF_ERROR(language.status());
   if (config.contains("transformers_version")) text.emplace("transformers_version", config["transformers_version"]);
   if (file.has("tie_word_embeddings") &&

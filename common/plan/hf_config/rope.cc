@@ -166,16 +166,35 @@ void take_yarn(Keys& file, Keys& table, int64_t length, ModelSpec& spec) {
   spec.yarn = yarn;
 }
 
-}  // namespace
+// A class with a default for the part of a head that is rotated computes it; the others rotate whole heads.
+// transformers 4 writes the part outside the table, 5 inside.
+void take_rotary_part(Keys& file, Keys& table, const json& defaults, ModelSpec& spec) {
+  const char* const key = "partial_rotary_factor";
+  spec.rotary_dim = 0;
+  if (!defaults.contains(key)) {
+    file.expect(key, 1.0);
+    table.expect(key, 1.0);
+    return;
+  }
+  double part = defaults[key].get<double>();
+  file.take(key, part);
+  double inner = part;
+  table.take(key, inner);
+  if (file.has(key) && inner != part) table.refuse(key, "the same as outside of the table");
+  const auto channels = static_cast<int64_t>(static_cast<double>(spec.head_dim) * inner);
+  if (!(inner > 0 && inner <= 1) || channels < 2 || channels % 2 != 0) {
+    Keys& owner = table.has(key) ? table : file;
+    return owner.refuse(key,
+                        absl::StrCat("a part from 0 to 1 with an even number of the ", spec.head_dim, " channels"));
+  }
+  if (channels < spec.head_dim) spec.rotary_dim = channels;
+}
 
-void take_rope(Keys& file, const json& defaults, ModelSpec& spec) {
-  spec.rope_scaling.reset();
-  spec.yarn.reset();
+void take_one_table(Keys& file, const json& defaults, ModelSpec& spec) {
   const Table found = table_of(file, defaults);
   Keys table(found.values, absl::StrCat(found.key, "."));
   take_theta(file, table, defaults, spec);
-  file.expect("partial_rotary_factor", 1.0);
-  table.expect("partial_rotary_factor", 1.0);
+  take_rotary_part(file, table, defaults, spec);
   int64_t length = defaults.value("max_position_embeddings", int64_t{0});
   file.take("max_position_embeddings", length);
   const json kind = kind_of(found.values);
@@ -190,6 +209,42 @@ void take_rope(Keys& file, const json& defaults, ModelSpec& spec) {
   }
   if (file.status().ok() && kind.is_string()) refuse_unknown(table, kind.get<std::string>());
   file.fail(table.status());
+}
+
+// Layers with a window rotate by a separate theta. transformers 4 writes it as a key, 5 as the theta of one of two
+// tables. Returns the file with the other layers' table alone.
+json without_window_table(Keys& file, const json& defaults, ModelSpec& spec) {
+  const char *const key = "rope_local_base_freq", *const outer = "rope_parameters";
+  spec.window_rope_theta = defaults[key].get<double>();
+  if (file.has(key)) file.need(key, spec.window_rope_theta);
+  json flat = file.object();
+  if (!is_table(file, outer)) return flat;
+  const json tables = file.at(outer);
+  if (!tables.contains("full_attention") && !tables.contains("sliding_attention")) return flat;
+  Keys window(tables.value("sliding_attention", json::object()), "rope_parameters.sliding_attention.");
+  double theta = spec.window_rope_theta;
+  window.take("rope_theta", theta);
+  if (file.has(key) && theta != spec.window_rope_theta) file.refuse(key, "the same as in rope_parameters");
+  spec.window_rope_theta = theta;
+  window.expect("rope_type", std::string("default"));
+  refuse_unknown(window, "default");
+  file.fail(window.status());
+  if (tables.size() > (tables.contains("full_attention") ? 1u : 0u) + (tables.contains("sliding_attention") ? 1u : 0u))
+    file.refuse(outer, "only tables of full_attention and sliding_attention");
+  flat[outer] = tables.value("full_attention", json());
+  return flat;
+}
+
+}  // namespace
+
+void take_rope(Keys& file, const json& defaults, ModelSpec& spec) {
+  spec.rope_scaling.reset();
+  spec.yarn.reset();
+  spec.window_rope_theta = 0;
+  if (!defaults.contains("rope_local_base_freq")) return take_one_table(file, defaults, spec);
+  Keys flat(without_window_table(file, defaults, spec));
+  take_one_table(flat, defaults, spec);
+  file.fail(flat.status());
 }
 
 }  // namespace titan::hf_config

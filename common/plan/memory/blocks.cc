@@ -81,7 +81,7 @@ class Layer {
   }
 
   BlockMemory describe() {
-    const int64_t second_half = experts_ ? mixture_graph() : s_.whole + 4 * s_.hidden;
+    const int64_t second_half = (experts_ ? mixture_graph() : s_.whole + 4 * s_.hidden) + post_norm();
     const int64_t first_half = std::max<int64_t>(0, result_.graph - second_half);
     const int64_t partial = s_.splits ? s_.whole : 0;
     result_.forward = s_.own + std::max({result_.graph + s_.own + partial + (experts_ ? mixture_forward() : 0),
@@ -95,7 +95,13 @@ class Layer {
 
  private:
   // Returns the memory of a norm that consists of smaller operations.
-  int64_t norm() const { return s_.shape.fused_norms ? 0 : 3 * s_.own / s_.e * s_.wide; }
+  int64_t norm() const { return s_.shape.fused_norms && s_.spec.norm_offset == 0 ? 0 : 3 * s_.own / s_.e * s_.wide; }
+  // Returns what the norm after a branch saves: its input and, if it consists of smaller operations, the normed rows.
+  int64_t post_norm() const {
+    if (s_.spec.norm_placement == models::NormPlacement::kPre) return 0;
+    const bool fused = s_.shape.fused_norms || s_.spec.norm_offset != 0;
+    return fused ? s_.own : (s_.e < s_.wide ? 2 : 1) * s_.own / s_.e * s_.wide + (s_.e < s_.wide ? 0 : s_.own);
+  }
   int64_t rotation() const { return 2 * s_.queries * s_.wide; }
   int64_t qkv() const { return (s_.queries + s_.keys + s_.values) * s_.e; }
   // Gradients of queries, keys and values are summed at full precision, then converted one by one.
@@ -112,9 +118,17 @@ class Layer {
     return s_.rings ? 3 * pack() + 3 * part : (1 + s_.context) * pack() + (1 + s_.context) * part;
   }
 
-  int64_t attention_forward() const { return std::max(rotation(), exchange_forward()); }
+  // Returns the bytes of `tensors` of the size of the scores that capped attention stores at a time
+  // (worker/rank/nn/attention_softcap.cc), and of its operands at full precision.
+  int64_t capped_scores(int64_t tensors) const {
+    if (s_.spec.attention_softcap == 0) return 0;
+    constexpr int64_t kMaxStoredScores = 1 << 24;
+    const int64_t scores = std::min(s_.n * s_.heads * (s_.shape.keys / s_.context), kMaxStoredScores);
+    return tensors * scores * s_.wide + (s_.e == s_.wide ? 0 : (s_.keys + s_.values) * s_.wide);
+  }
+  int64_t attention_forward() const { return std::max(rotation(), exchange_forward() + capped_scores(1)); }
   int64_t attention_alone() const {
-    return s_.own + gathered() + qkv() + std::max(rotation(), s_.mixed * s_.e + exchange_forward());
+    return s_.own + gathered() + qkv() + std::max(rotation(), s_.mixed * s_.e + exchange_forward() + capped_scores(1));
   }
   int64_t feed_forward_alone() const { return s_.whole + (s_.gathers ? s_.own : 0) + 4 * s_.hidden; }
   int64_t gathered() const { return s_.gathers ? s_.whole : 0; }
@@ -174,7 +188,7 @@ class Layer {
     const int64_t out = s_.spec.dim * s_.heads * s_.spec.v_head_dim, mixed = s_.mixed * s_.e;
     at(norm() - second_half, weights);
     at(s_.own - second_half + gathered() + mixed, weights + out);
-    at(s_.own - second_half + mixed + qkv_gradients() + exchange_backward(), weights + out);
+    at(s_.own - second_half + mixed + qkv_gradients() + exchange_backward() + capped_scores(3), weights + out);
     at(s_.own - second_half - mixed + rotation(), weights + out);  // Attention's saved tensors are freed.
     at(s_.own - result_.graph + std::min(first_half, 2 * s_.whole) + norm(), weights + attention_weights(s_));
   }
@@ -205,7 +219,8 @@ class Layer {
 BlockMemory embedding(const Sizes& s) {
   BlockMemory block;
   block.output = s.own;
-  block.forward = block.first_pass = s.own + (s.splits ? 2 * s.whole : 0);
+  const int64_t scaled = s.spec.embedding_scale == 1 ? 0 : s.own;
+  block.forward = block.first_pass = s.own + std::max(s.splits ? 2 * s.whole : 0, scaled);
   block.backward = {{s.gathers ? s.whole : 0, s.spec.vocab_size / s.shape.tensor_ranks * s.spec.dim}};
   return block;
 }
@@ -242,7 +257,7 @@ DeepstackInput deepstack_input(const models::ModelSpec& spec, const models::Acti
 // Distinguishes three cases. Whole logits: a copy at full precision and its softmax. Logits split over the tensor
 // ranks: no second copy, since the gradient overwrites them, but wide copies of a few rows at a time. Logits in parts:
 // one part with its wide copy, the weight's gradient assembled from the parts, and the input's gradient at full
-// precision.
+// precision. If logits are capped, their gradient needs the capped ones and one more tensor of their size.
 BlockMemory head(const Sizes& s, const models::BlockActivations& kept) {
   constexpr int64_t kRowsAtATime = int64_t{1} << 22;
   const int64_t weights = s.spec.vocab_size / s.shape.tensor_ranks * s.spec.dim;
@@ -250,22 +265,26 @@ BlockMemory head(const Sizes& s, const models::BlockActivations& kept) {
   if (const int64_t some = models::columns_at_once(s.spec, s.shape); some < s.spec.vocab_size / s.shape.tensor_ranks) {
     const int64_t part = s.n * some * (s.e == s.wide ? s.e : s.e + s.wide), sum = s.whole / s.e * s.wide;
     block.forward = block.first_pass = s.own + block.graph + part;
-    block.backward = {{block.graph + sum + part, weights}, {block.graph + sum + s.whole, weights}};
+    const int64_t capped = s.spec.logit_softcap > 0 ? 2 * s.n * some * s.e : 0;
+    block.backward = {{block.graph + sum + part + capped, weights}, {block.graph + sum + s.whole, weights}};
     block.for_weights = weights * s.e;
     block.defers = false;
     return block;
   }
   const bool cut = s.splits && s.shape.loss_parallel;
   const int64_t logits = s.n * s.spec.vocab_size / (cut ? s.shape.tensor_ranks : 1);
+  const int64_t capped = s.spec.logit_softcap > 0 ? logits * s.e : 0;
   if (cut) {
     const int64_t chunk = 2 * std::min(logits, kRowsAtATime) * s.wide;
-    block.forward = s.own + block.graph + chunk;
-    block.backward = {{block.graph + chunk, 0}, {block.graph + s.whole, weights}};
+    block.forward = s.own + block.graph + std::max(chunk, capped);
+    block.backward = {{block.graph + capped + std::max(chunk, capped), 0}, {block.graph + s.whole, weights}};
   } else {
     const int64_t pieces = s.splits ? 2 * logits / s.shape.tensor_ranks * s.e : 0;
     const int64_t precise = logits * s.wide;
-    block.forward = s.own + block.graph + logits * s.e + (s.e == s.wide ? 0 : precise) + pieces;
-    block.backward = {{block.graph + 2 * precise, 0}, {block.graph - precise + logits * s.e + s.whole, weights}};
+    block.forward = s.own + block.graph + logits * s.e - capped + (s.e == s.wide ? 0 : precise) + pieces;
+    block.backward = {{block.graph + 2 * precise, 0},
+                      {block.graph - precise + logits * s.e + capped, 0},
+                      {block.graph - precise - capped + logits * s.e + s.whole, weights}};
   }
   block.first_pass = block.forward;
   block.for_weights = s.whole + logits * s.e;

@@ -40,8 +40,13 @@ bool ends_with_any(const std::string& name, std::initializer_list<const char*> e
 // Whether tensor parallelism splits the outputs (dim 0, colwise) or the inputs (dim 1, rowwise) of a matrix.
 bool splits_columns(const std::string& name) {
   return name == "output.weight" ||
-         ends_with_any(name, {"wq.weight", "wk.weight", "wv.weight", "wq.bias", "wk.bias", "wv.bias", "sinks",
-                              "wq_b.weight", "wkv_b.weight", ".w1.weight", ".w3.weight", "tok_embeddings.weight"});
+         ends_with_any(name,
+                       {"wq.weight", "wk.weight", "wv.weight", "wq.bias", "wk.bias", "wv.bias", "sinks", "wq_b.weight",
+                        "wkv_b.weight", ".w1.weight", ".w3.weight", ".w1.bias", ".w3.bias", "tok_embeddings.weight"});
+}
+// Whether the parameter is a norm over all heads, which are split over the ranks.
+bool is_whole_norm(const models::ModelSpec& spec, const std::string& name) {
+  return spec.qk_norm_whole && ends_with_any(name, {".q_norm.weight", ".k_norm.weight"});
 }
 bool splits_rows(const std::string& name) { return ends_with_any(name, {"wo.weight", ".w2.weight"}); }
 
@@ -61,7 +66,7 @@ Part cut(const models::ModelSpec& spec, const models::ParameterSpec& tensor, con
     part.shape[0] /= expert;
     if (ends_with_any(name, {".w1", ".w3", "mlp1_weight", "mlp1_bias"})) part.shape[1] /= tensor_ranks;
     if (ends_with_any(name, {".w2", "mlp2_weight"})) part.shape[2] /= tensor_ranks;
-  } else if (splits_columns(name)) {
+  } else if (splits_columns(name) || is_whole_norm(spec, name)) {
     part.shape[0] /= tensor_ranks;
   } else if (splits_rows(name)) {
     part.shape[1] /= tensor_ranks;

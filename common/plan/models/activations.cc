@@ -30,17 +30,21 @@ class Tally {
   BlockActivations layer(int64_t index) {
     name_ = absl::StrCat("layers.", index, ".");
     result_.input = own_ * spec_.dim * e_;
-    norm(own_, spec_.dim, /*keeps_input=*/false);
-    keep(n_ * spec_.dim * e_);  // Input of the first projections.
+    const bool before = spec_.norm_placement != NormPlacement::kPost;
+    const bool after = spec_.norm_placement != NormPlacement::kPre;
+    if (before) norm(own_, spec_.dim, /*keeps_input=*/false);
+    if (before || scatters_) keep(n_ * spec_.dim * e_);  // Input of the first projections, or the block's own.
     spec_.attention == Attention::kLatent ? latent_attention() : grouped_attention();
-    norm(own_, spec_.dim, /*keeps_input=*/true);  // Its input is the activation between the halves of the layer.
+    if (after) norm(own_, spec_.dim, /*keeps_input=*/true);
+    if (before) norm(own_, spec_.dim, /*keeps_input=*/true);  // Its input is the activation between the layer's halves.
     keep(n_ * spec_.dim * e_);
     if (spec_.layer_has_experts(index)) {
       mixture_of_experts();
     } else {
-      swiglu("feed_forward", n_, spec_.ffn_hidden / ranks_);
-      last_product("feed_forward.w2", n_, spec_.ffn_hidden / ranks_, spec_.dim);
+      swiglu("feed_forward", n_, spec_.ffn_hidden / ranks_, spec_.mlp_bias);
+      last_product("feed_forward.w2", n_, spec_.ffn_hidden / ranks_, spec_.dim, spec_.mlp_bias);
     }
+    if (after) norm(own_, spec_.dim, /*keeps_input=*/true);
     return result_;
   }
 
@@ -56,6 +60,7 @@ class Tally {
       keep(n_ * (2 * wide_ + kIndexBytes + 1));
     } else {
       keep(cut_logits_ ? n_ * (columns * e_ + 2 * wide_) : n_ * columns * wide_);
+      if (spec_.logit_softcap > 0 && !cut_logits_) keep(n_ * columns * e_);  // Split logits are kept after the cap.
     }
     result_.by_operation = result_.graph;
     return result_;
@@ -64,11 +69,13 @@ class Tally {
  private:
   void keep(int64_t bytes) { result_.graph += bytes; }
 
-  // Counts one factor per row, and the values before and after it unless the norm is one operation.
-  void norm(int64_t rows, int64_t size, bool keeps_input) {
+  // Counts one factor per row, and the values before and after it unless the norm is one operation, as those with an
+  // offset or over several ranks always are.
+  void norm(int64_t rows, int64_t size, bool keeps_input, bool over_ranks = false) {
+    const bool fused = fused_norms_ || over_ranks || spec_.norm_offset != 0;
     keep(rows * wide_);
-    if (!fused_norms_) keep(rows * size * (e_ < wide_ ? 2 * wide_ : wide_));
-    if (keeps_input && (fused_norms_ || e_ == wide_)) keep(rows * size * e_);
+    if (!fused) keep(rows * size * (e_ < wide_ ? 2 * wide_ : wide_));
+    if (keeps_input && (fused || e_ == wide_)) keep(rows * size * e_);
   }
 
   bool adapted(const std::string& layer) const {
@@ -108,7 +115,7 @@ class Tally {
     keep(bytes);
     result_.costly.push_back({bytes, 2.0 * static_cast<double>(n_ * heads * spec_.head_dim * shape_.keys)});
     result_.by_operation += bytes;
-    last_product("attention.wo", n_, heads * value_size, spec_.dim, spec_.attention_bias);
+    last_product("attention.wo", n_, heads * value_size, spec_.dim, spec_.attention_bias && spec_.attention_out_bias);
   }
 
   void grouped_attention() {
@@ -116,7 +123,10 @@ class Tally {
     product("attention.wq", n_, spec_.dim, heads * spec_.head_dim, spec_.attention_bias);
     product("attention.wk", n_, spec_.dim, kv * spec_.head_dim, spec_.attention_bias);
     product("attention.wv", n_, spec_.dim, kv * spec_.v_head_dim, spec_.attention_bias);
-    if (spec_.qk_norm) {
+    if (spec_.qk_norm_whole) {
+      norm(n_, heads * spec_.head_dim, /*keeps_input=*/true, ranks_ > 1);
+      norm(n_, kv * spec_.head_dim, /*keeps_input=*/true, ranks_ > 1);
+    } else if (spec_.qk_norm) {
       norm(n_ * heads, spec_.head_dim, /*keeps_input=*/true);
       norm(n_ * kv, spec_.head_dim, /*keeps_input=*/true);
     }
@@ -136,7 +146,8 @@ class Tally {
     }
     product("attention.wkv_a", n_, spec_.dim, latent);
     norm(n_, spec_.kv_lora_rank, /*keeps_input=*/false);
-    if (fused_norms_ || e_ == wide_) keep(n_ * latent * e_);  // Its input, together with the shared key.
+    if (fused_norms_ || e_ == wide_ || spec_.norm_offset != 0)
+      keep(n_ * latent * e_);  // Its input, together with the shared key.
     keep(n_ * spec_.kv_lora_rank * e_);
     const int64_t grown = heads * (spec_.qk_nope_head_dim + spec_.v_head_dim);
     product("attention.wkv_b", n_, spec_.kv_lora_rank, grown);
@@ -146,10 +157,10 @@ class Tally {
   }
 
   // Counts the gate, its activation, the other half, and their product.
-  void swiglu(const std::string& layer, int64_t rows, int64_t hidden) {
+  void swiglu(const std::string& layer, int64_t rows, int64_t hidden, bool biased = false) {
     keep(4 * rows * hidden * e_);
-    product(layer + ".w1", rows, spec_.dim, hidden);
-    product(layer + ".w3", rows, spec_.dim, hidden);
+    product(layer + ".w1", rows, spec_.dim, hidden, biased);
+    product(layer + ".w3", rows, spec_.dim, hidden, biased);
   }
 
   // Counts the reduce-scatter over tensor ranks of what several layers add up, or, with `flops`, of one product.

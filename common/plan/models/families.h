@@ -14,7 +14,17 @@
   FAMILY(qwen3)                      \
   FAMILY(gpt_oss)                    \
   FAMILY(vlm)                        \
-  FAMILY(qwen3_vl)
+  FAMILY(qwen3_vl)                   \
+  FAMILY(mistral)                    \
+  FAMILY(mixtral)                    \
+  FAMILY(qwen2)                      \
+  FAMILY(smollm3)                    \
+  FAMILY(phi3)                       \
+  FAMILY(olmo2)                      \
+  FAMILY(glm4)                       \
+  FAMILY(gemma2)                     \
+  FAMILY(gemma3)                     \
+  FAMILY(granite)
 
 // Families that learn from more than texts. In worker/rank/model each also has a function that makes its objective.
 #define TITAN_OTHER_OBJECTIVES(FAMILY) \

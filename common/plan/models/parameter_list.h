@@ -21,10 +21,11 @@ class ParameterList {
     add(absl::StrCat(name, ".weight"), {out, in}, role);
     if (bias) add(absl::StrCat(name, ".bias"), {out}, role);
   }
-  void swiglu(const std::string& name, int64_t dim, int64_t hidden, ParameterRole role = ParameterRole::kDense) {
-    linear(absl::StrCat(name, ".w1"), hidden, dim, false, role);
-    linear(absl::StrCat(name, ".w2"), dim, hidden, false, role);
-    linear(absl::StrCat(name, ".w3"), hidden, dim, false, role);
+  void swiglu(const std::string& name, int64_t dim, int64_t hidden, ParameterRole role = ParameterRole::kDense,
+              bool bias = false) {
+    linear(absl::StrCat(name, ".w1"), hidden, dim, bias, role);
+    linear(absl::StrCat(name, ".w2"), dim, hidden, bias, role);
+    linear(absl::StrCat(name, ".w3"), hidden, dim, bias, role);
   }
   void norm(const std::string& name, int64_t size, bool bias = false) {
     add(absl::StrCat(name, ".weight"), {size});

@@ -41,6 +41,8 @@ std::string inconsistency(const ModelSpec& text, const Qwen3VlSpec& spec) {
   }
   if (text.attention != Attention::kGrouped || text.rope != RopeStyle::kRotateHalf || text.nope_layer_step != 0)
     return "text: positions on several axes need grouped attention that rotates halves in every layer";
+  if (text.rotary_dim != 0) return "rotary_dim: positions on several axes rotate whole heads";
+  if (text.window_rope_theta != 0) return "window_rope_theta: positions on several axes have one theta";
   return not_above_zero({{"mrope_section[0]", spec.mrope_section[0]},
                          {"mrope_section[1]", spec.mrope_section[1]},
                          {"mrope_section[2]", spec.mrope_section[2]}});

@@ -17,13 +17,13 @@ void grouped_attention(const ModelSpec& spec, ParameterList& list) {
   const bool bias = spec.attention_bias;
   if (spec.attention_sinks) list.add("attention.sinks", {spec.n_heads});
   if (spec.qk_norm) {
-    list.norm("attention.q_norm", spec.head_dim);
-    list.norm("attention.k_norm", spec.head_dim);
+    list.norm("attention.q_norm", spec.head_dim * (spec.qk_norm_whole ? spec.n_heads : 1));
+    list.norm("attention.k_norm", spec.head_dim * (spec.qk_norm_whole ? spec.n_kv_heads : 1));
   }
   list.linear("attention.wq", spec.n_heads * spec.head_dim, spec.dim, bias);
   list.linear("attention.wk", spec.n_kv_heads * spec.head_dim, spec.dim, bias);
   list.linear("attention.wv", spec.n_kv_heads * spec.v_head_dim, spec.dim, bias);
-  list.linear("attention.wo", spec.dim, spec.n_heads * spec.v_head_dim, bias);
+  list.linear("attention.wo", spec.dim, spec.n_heads * spec.v_head_dim, bias && spec.attention_out_bias);
 }
 
 void latent_attention(const ModelSpec& spec, ParameterList& list) {
@@ -94,10 +94,13 @@ std::vector<ParameterSpec> parameters(const ModelSpec& spec) {
     if (spec.layer_has_experts(layer)) {
       mixture_of_experts(spec, list);
     } else {
-      list.swiglu("feed_forward", spec.dim, spec.ffn_hidden);
+      list.swiglu("feed_forward", spec.dim, spec.ffn_hidden, ParameterRole::kDense, spec.mlp_bias);
     }
-    list.norm("attention_norm", spec.dim);
-    list.norm("ffn_norm", spec.dim);
+    const bool before = spec.norm_placement != NormPlacement::kPost, after = spec.norm_placement != NormPlacement::kPre;
+    if (before) list.norm("attention_norm", spec.dim);
+    if (after) list.norm("attention_post_norm", spec.dim);
+    if (before) list.norm("ffn_norm", spec.dim);
+    if (after) list.norm("ffn_post_norm", spec.dim);
   }
   list.set_prefix("");
   list.norm("norm", spec.dim);

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/plan/models/decoder_options.h"
 #include "common/plan/models/flux.h"
 #include "common/plan/models/number_checks.h"
 #include "common/plan/models/qwen3_vl.h"
@@ -149,6 +150,7 @@ std::string inconsistency(const ModelSpec& spec) {
                                       {"max_seq_len", spec.max_seq_len}});
   if (wrong.empty() && spec.n_heads != 0) wrong = of_attention(spec);
   if (wrong.empty() && spec.moe) wrong = of_experts(*spec.moe);
+  if (wrong.empty()) wrong = wrong_option(spec);
   if (wrong.empty() && spec.vision) wrong = of_vision(spec);
   if (wrong.empty() && spec.qwen3_vl) wrong = of_qwen3_vl(spec);
   return wrong;

@@ -65,14 +65,21 @@ class BlockMemory {
   int64_t total() const { return elements_ * share_.bytes + bytes_; }
 
   // A norm of rows; its input and result are counted elsewhere. It saves one factor per row and the normed rows before
-  // the weight.
-  void norm(int64_t rows, int64_t width) { elements_ += rows * (1 + width); }
+  // the weight, unless it is one operation: with an offset or over several ranks.
+  void norm(int64_t rows, int64_t width, bool over_ranks = false) {
+    elements_ += rows * (spec_.norm_offset != 0 || over_ranks ? 1 : 1 + width);
+  }
 
-  // input -> norm -> attention -> sum -> norm -> feed-forward.
+  bool gathers() const { return share_.tensor > 1 && share_.sequence; }
+
+  // input -> norm -> attention -> norm -> sum -> norm -> feed-forward -> norm, of which a layer has those before or
+  // after its branches, or all.
   void layer(const std::string& name) {
     const int64_t number = RankShare::layer_number(name);
-    norm(A, D);
-    elements_ += N * D;  // The normed input, gathered.
+    const bool before = spec_.norm_placement != models::NormPlacement::kPost;
+    const bool after = spec_.norm_placement != models::NormPlacement::kPre;
+    if (before) norm(A, D);
+    if (before || gathers()) elements_ += N * D;  // The normed input, gathered.
     if (spec_.attention == Attention::kLatent) {
       latent_attention();
     } else {
@@ -80,13 +87,23 @@ class BlockMemory {
     }
     if (share_.context > 1 && spec_.layer_has_positions(number)) rotations();
     elements_ += N * H * (spec_.v_head_dim + 1);  // The result, which the last product reads, and its denominators.
-    elements_ += A * D;                           // The sum.
-    norm(A, D);
+    if (after) {
+      elements_ += A * D;  // What attention returns.
+      norm(A, D);
+    }
+    if (before) {
+      elements_ += A * D;  // The sum.
+      norm(A, D);
+    }
     if (share_.has_experts(name)) {
       mixture(name);
     } else {
       elements_ += N * D;
       feed_forward(N, spec_.ffn_hidden / share_.tensor);
+    }
+    if (after) {
+      elements_ += A * D;
+      norm(A, D);
     }
   }
 
@@ -94,7 +111,11 @@ class BlockMemory {
   void grouped_attention(int64_t layer) {
     const int64_t head = spec_.head_dim;
     elements_ += N * (H + K) * head + N * K * spec_.v_head_dim;
-    if (spec_.qk_norm) {
+    if (spec_.qk_norm_whole) {
+      norm(N, H * head, share_.tensor > 1);
+      norm(N, K * head, share_.tensor > 1);
+      elements_ += N * (H + K) * head;
+    } else if (spec_.qk_norm) {
       norm(N * (H + K), head);
       elements_ += N * (H + K) * head;
     }
@@ -120,7 +141,8 @@ class BlockMemory {
 
   // A rank with a part of each row holds the rows of the rotation table for its positions, for queries and for keys.
   void rotations() {
-    const int64_t width = spec_.attention == Attention::kLatent ? spec_.qk_rope_head_dim : spec_.head_dim;
+    const int64_t of_head = spec_.rotary_dim > 0 ? spec_.rotary_dim : spec_.head_dim;
+    const int64_t width = spec_.attention == Attention::kLatent ? spec_.qk_rope_head_dim : of_head;
     elements_ += 2 * (share_.job.config.training.seq_len / share_.context) * width;
   }
 
@@ -159,7 +181,8 @@ class BlockMemory {
     norm(A, D);
     elements_ += N * D;
     if (share_.tensor == 1 || share_.parallelism.disable_loss_parallel) {
-      elements_ += N * spec_.vocab_size;  // Logarithms of the probabilities.
+      elements_ += N * spec_.vocab_size;                               // Logarithms of the probabilities.
+      if (spec_.logit_softcap > 0) elements_ += N * spec_.vocab_size;  // Capped logits.
       return;
     }
     elements_ += N * spec_.vocab_size / share_.tensor + 3 * N;  // Logits, maxima, sums, labels' logits.

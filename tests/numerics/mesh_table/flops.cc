@@ -127,11 +127,31 @@ int64_t scores_of_layer(const RankShare& share, const at::Tensor& tokens, int64_
   return sum;
 }
 
+// Forward: the scores and their product with the values. Backward: the scores again, and the gradients of queries,
+// keys, weights and values. The CPU's kernel has one head size.
+int64_t flops_of_attention(const RankShare& share) {
+  const at::Tensor tokens =
+      share.model.rows_of_step(share.job, share.job.steps - 1, 0, share.job.global_batch).at(data::kTokens);
+  const int64_t size = std::max(share.spec.head_dim, share.spec.v_head_dim);
+  std::map<std::pair<int64_t, int64_t>, int64_t> known;  // Keyed by chunk and window.
+  int64_t sum = 0;
+  for (const std::string& name : share.blocks()) {
+    if (!absl::StartsWith(name, "layers.")) continue;
+    const int64_t layer = RankShare::layer_number(name);
+    const auto [place, is_new] = known.try_emplace({share.spec.layer_chunk(layer), share.spec.layer_window(layer)}, 0);
+    if (is_new) place->second = scores_of_layer(share, tokens, layer);
+    const int64_t scores = place->second;
+    sum += (2 * share.attention_passes(name) + 5) * 2 * scores * size * (share.spec.n_heads / share.tensor);
+  }
+  return sum;
+}
+
 }  // namespace
 
-// A product x [tokens, in] W^T runs once in each forward pass, and costs twice as much in the backward pass.
+// A product x [tokens, in] W^T runs once in each forward pass, and costs twice as much in the backward pass. Attention
+// with capped scores consists of products.
 int64_t language_product_flops(const RankShare& share) {
-  int64_t sum = 0;
+  int64_t sum = share.spec.attention_softcap > 0 ? flops_of_attention(share) : 0;
   const auto add = [&](const Part& part, int64_t tokens, int64_t passes) {
     sum += (2 * passes + 4) * share.microbatches * tokens * part.numel();
   };
@@ -158,23 +178,8 @@ int64_t language_product_flops(const RankShare& share) {
   return sum;
 }
 
-// Forward: the scores and their product with the values. Backward: the scores again, and the gradients of queries,
-// keys, weights and values. The CPU's kernel has one head size.
 int64_t language_attention_flops(const RankShare& share) {
-  const at::Tensor tokens =
-      share.model.rows_of_step(share.job, share.job.steps - 1, 0, share.job.global_batch).at(data::kTokens);
-  const int64_t size = std::max(share.spec.head_dim, share.spec.v_head_dim);
-  std::map<std::pair<int64_t, int64_t>, int64_t> known;  // Keyed by chunk and window.
-  int64_t sum = 0;
-  for (const std::string& name : share.blocks()) {
-    if (!absl::StartsWith(name, "layers.")) continue;
-    const int64_t layer = RankShare::layer_number(name);
-    const auto [place, is_new] = known.try_emplace({share.spec.layer_chunk(layer), share.spec.layer_window(layer)}, 0);
-    if (is_new) place->second = scores_of_layer(share, tokens, layer);
-    const int64_t scores = place->second;
-    sum += (2 * share.attention_passes(name) + 5) * 2 * scores * size * (share.spec.n_heads / share.tensor);
-  }
-  return sum;
+  return share.spec.attention_softcap > 0 ? 0 : flops_of_attention(share);
 }
 
 }  // namespace titan::testing

@@ -16,6 +16,9 @@ bool ends_with_any(const std::string& name, std::initializer_list<const char*> e
   return std::any_of(endings.begin(), endings.end(), [&](const char* one) { return absl::EndsWith(name, one); });
 }
 
+// Whether the parameter is the norm of queries or keys of grouped attention.
+bool is_head_norm(const std::string& name) { return ends_with_any(name, {".q_norm.weight", ".k_norm.weight"}); }
+
 class LanguageTable final : public TableModel {
  public:
   // Some labels are ignored, some tokens end documents.
@@ -50,10 +53,10 @@ class LanguageTable final : public TableModel {
       if (ends_with_any(name, {".w1", ".w3", "mlp1_weight", "mlp1_bias"})) part.shape[1] /= tensor;
       if (ends_with_any(name, {".w2", "mlp2_weight"})) part.shape[2] /= tensor;
       // mlp2_bias is whole: each rank adds its share of it, and computes its whole gradient.
-    } else if (ends_with_any(name,
-                             {"wq.weight", "wk.weight", "wv.weight", "wq.bias", "wk.bias", "wv.bias", "sinks",
-                              "wq_b.weight", "wkv_b.weight", ".w1.weight", ".w3.weight", "tok_embeddings.weight"}) ||
-               name == "output.weight") {
+    } else if (ends_with_any(name, {"wq.weight", "wk.weight", "wv.weight", "wq.bias", "wk.bias", "wv.bias", "sinks",
+                                    "wq_b.weight", "wkv_b.weight", ".w1.weight", ".w3.weight", ".w1.bias", ".w3.bias",
+                                    "tok_embeddings.weight"}) ||
+               name == "output.weight" || (share.spec.qk_norm_whole && is_head_norm(name))) {
       part.shape[0] /= tensor;
     } else if (ends_with_any(name, {"wo.weight", ".w2.weight"})) {
       part.shape[1] /= tensor;
@@ -61,7 +64,7 @@ class LanguageTable final : public TableModel {
                                     "router.gate.weight", "router.gate.bias"})) {
       part.partial = true;  // Equal on all ranks, but the next layer uses only this rank's part.
     } else {
-      part.partial = share.sequence;  // Norms between sub-blocks, wo's bias.
+      part.partial = share.sequence;  // Norms between sub-blocks, biases of wo and w2.
     }
     return part;
   }

@@ -14,6 +14,7 @@ class LanguageTraffic {
     if (name == "tok_embeddings") return embedding();
     if (name == "output") return head();
     enter_and_leave(share_.passes(name), share_.scatter_passes(name, 0));
+    if (share_.spec.qk_norm_whole) whole_norms(share_.passes(name));
     add_context_attention(share_, share_.attention_passes(name), counts_);
     if (share_.has_experts(name)) {
       mixture(name);
@@ -55,6 +56,12 @@ class LanguageTraffic {
     } else {
       add("tp", "all_reduce", (passes + 1) * microbatches(), whole_);
     }
+  }
+
+  // Norms over all heads add up one number per token for the queries and one for the keys, in both directions.
+  void whole_norms(int64_t passes) {
+    if (tensor() == 1) return;
+    add("tp", "all_reduce", 2 * (passes + 1) * microbatches(), share_.tokens * share_.bytes);
   }
 
   void mixture(const std::string& name) {

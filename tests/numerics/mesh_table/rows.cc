@@ -8,10 +8,12 @@
 #include <functional>
 #include <stdexcept>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/plan/models/flux.h"
 #include "common/plan/pipeline/csv.h"
 #include "common/plan/pipeline/generators.h"
+#include "tests/worker/rank/model/random_options.h"
 
 namespace titan::testing {
 namespace {
@@ -49,8 +51,20 @@ models::ModelSpec small_vlm_spec(bool experts) {
   return spec;
 }
 
+// One of the decoders with random options. A bias of keys has no gradient without positions, so all layers have them.
+models::ModelSpec random_spec(uint64_t seed) {
+  models::ModelSpec spec = shrink(random_options(seed));
+  spec.nope_layer_step = 0;
+  if (spec.attention == models::Attention::kLatent) spec.n_kv_heads = spec.n_heads;
+  return spec;
+}
+
+constexpr char kOptions[] = "options ";  // And a seed.
+
 models::ModelSpec spec_of(const std::string& family) {
   if (family == "flux") return small_flux_spec();
+  if (absl::StartsWith(family, "like_")) return option_spec(family);
+  if (absl::StartsWith(family, kOptions)) return random_spec(std::stoull(family.substr(sizeof kOptions - 1)));
   return family == "vlm" || family == "vlm_moe" ? small_vlm_spec(family == "vlm_moe") : small_spec(family);
 }
 
@@ -106,8 +120,8 @@ class Table {
         std::any_of(rows_.begin(), rows_.end(), [&](const MeshRow& one) { return one.name == row.name; });
     if (!is_known) rows_.push_back(std::move(row));
   }
-  // Rows that are added later are only in the long form.
-  void only_long() { only_long_ = true; }
+  // Whether rows that are added later are only in the long form.
+  void only_long(bool only = true) { only_long_ = only; }
   std::vector<MeshRow> take() { return std::move(rows_); }
 
  private:
@@ -232,6 +246,33 @@ void vlm_rows(Table& table) {
   table.add(vlm, {.shard = 2, .cp = 2, .tp = 2}, "CPU offload", "", {offload()});
   table.add(experts, {.shard = 2, .tp = 2, .ep = 4, .etp = 1}, "", "");
   table.add(experts, {.pp = 2, .cp = 2, .ep = 2}, "1F1B", "", {schedule("1F1B")});
+}
+
+// Adds decoders with the options of other families on every axis, and random options on random meshes.
+void decoder_option_rows(Table& table) {
+  table.add("like_gemma2", {.cp = 2, .tp = 2}, "alltoall, full AC", "", {ring(), recompute("full")});
+  table.add("like_olmo2", {.shard = 2, .tp = 2}, "selective AC op", "", {recompute("selective", "op")});
+  table.add("like_granite", {.pp = 2, .shard = 2}, "1F1B", "", {schedule("1F1B")});
+  table.only_long();
+  for (const std::string& family : option_families()) {
+    table.add(family, {.shard = 2}, "", "");
+    table.add(family, {.tp = 2}, "", "");
+    table.add(family, {.tp = 2}, "no sequence parallelism", "", {no_sequence_parallel()});
+    table.add(family, {.tp = 2}, "no loss parallelism, full AC", "", {no_loss_parallel(), recompute("full")});
+    table.add(family, {.tp = 2}, "asynchronous TP, selective AC op", "",
+              {asynchronous(), recompute("selective", "op")});
+    table.add(family, {.cp = 2}, "", "");
+    table.add(family, {.cp = 2, .tp = 2}, "alltoall, memory budget", "", {ring(), recompute("memory_budget")});
+    table.add(family, {.pp = 2}, "ZBVZeroBubble", "", {schedule("ZBVZeroBubble")});
+    table.add(family, {.pp = 2, .shard = 2, .tp = 2}, "1F1B", "", {schedule("1F1B")});
+  }
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    const std::string family = absl::StrCat(kOptions, seed);
+    table.add(family, {.shard = 2, .tp = 2}, "", "");
+    table.add(family, {.cp = 2, .tp = 2}, "selective AC op", "", {recompute("selective", "op")});
+    table.add(family, {.pp = 2, .tp = 2}, "1F1B", "", {schedule("1F1B")});
+  }
+  table.only_long(false);
 }
 
 // Adds torchtitan's integration tests of language models, mesh by mesh.
@@ -459,6 +500,7 @@ const std::vector<MeshRow>& mesh_rows() {
     expert_rows(table);
     schedule_rows(table);
     flux_rows(table);
+    decoder_option_rows(table);
     vlm_rows(table);
     return table.take();
   }());

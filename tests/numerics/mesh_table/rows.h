@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tests/numerics/mesh_table/mesh_job.h"
+#include "tests/numerics/small_models/option_specs.h"
 #include "tests/numerics/small_models/small_specs.h"
 
 namespace titan::testing {

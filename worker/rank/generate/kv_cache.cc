@@ -12,8 +12,10 @@ namespace titan::generate {
 namespace {
 
 // Returns the softmax of scores [B, ..., S] in the type of `scores`. A sink receives probability but has no value.
-at::Tensor softmax_of(const at::Tensor& scores, double scale, const at::Tensor& visible, const at::Tensor& sinks) {
+at::Tensor softmax_of(const at::Tensor& scores, double scale, const at::Tensor& visible, const at::Tensor& sinks,
+                      double softcap = 0) {
   at::Tensor seen = scores.to(nn::accumulate_type(scores.scalar_type())) * scale;
+  if (softcap > 0) seen = (seen / softcap).tanh_() * softcap;
   seen = seen.masked_fill(visible.logical_not(), -std::numeric_limits<double>::infinity());
   if (!sinks.defined()) return at::softmax(seen, -1).to(scores.scalar_type());
   const at::Tensor sink = sinks.to(seen.scalar_type()).expand({seen.size(0), seen.size(1), seen.size(2), 1});
@@ -40,13 +42,13 @@ at::Tensor visible_slots(const at::Tensor& positions, int64_t ring, int64_t slot
 }
 
 at::Tensor attend_slots(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& visible,
-                        double scale, const at::Tensor& sinks) {
+                        double scale, const at::Tensor& sinks, double softcap) {
   const int64_t rows = q.size(0), heads = q.size(1), shared = k.size(1);
   TORCH_CHECK(heads % shared == 0, heads, " query heads cannot share ", shared, " key heads");
   const at::Tensor grouped = q.reshape({rows, shared, heads / shared, q.size(2)});
   const at::Tensor scores = at::matmul(grouped, k.transpose(2, 3));  // [B, Hkv, H / Hkv, S]
   const at::Tensor sink = sinks.defined() ? sinks.view({1, shared, heads / shared, 1}) : sinks;
-  const at::Tensor weights = softmax_of(scores, scale, visible.view({rows, 1, 1, -1}), sink);
+  const at::Tensor weights = softmax_of(scores, scale, visible.view({rows, 1, 1, -1}), sink, softcap);
   return at::matmul(weights, v).reshape({rows, heads, v.size(3)});
 }
 
@@ -109,9 +111,9 @@ class GroupedCache : public LayerCache {
     at::index_put_(keys_, {row, std::nullopt, slot}, newest(input.k, 2, ring_.rows));
     at::index_put_(values_, {row, std::nullopt, slot}, newest(input.v, 2, ring_.rows));
     const int64_t used = ring_.used(positions);
-    const at::Tensor mixed =
-        attend_slots(q, keys_.narrow(2, 0, used), values_.narrow(2, 0, used),
-                     visible_slots(positions, ring_.slots, used, input.mask), input.scale, input.sinks);  // [B, H, Dv]
+    const at::Tensor mixed = attend_slots(q, keys_.narrow(2, 0, used), values_.narrow(2, 0, used),
+                                          visible_slots(positions, ring_.slots, used, input.mask), input.scale,
+                                          input.sinks, input.softcap);       // [B, H, Dv]
     return as_one_row(mixed, input.q.size(2)).transpose(0, 1).unsqueeze(0);  // [1, H, S, Dv]
   }
 

@@ -25,9 +25,9 @@ int64_t ring_size(const nn::AttentionMask& mask, int64_t tokens);
 at::Tensor visible_slots(const at::Tensor& positions, int64_t ring, int64_t slots, const nn::AttentionMask& mask);
 
 // Computes the attention of one new token per row. q [B, H, D], k [B, Hkv, S, D], v [B, Hkv, S, Dv], visible bool [B,
-// S], sinks [H] or undefined (nn::AttentionInput). Returns [B, H, Dv].
+// S], sinks [H] or undefined and softcap (nn::AttentionInput). Returns [B, H, Dv].
 at::Tensor attend_slots(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& visible,
-                        double scale, const at::Tensor& sinks);
+                        double scale, const at::Tensor& sinks, double softcap = 0);
 
 // Same for latents, without expanding them to keys and values (arXiv 2405.04434, 2.1.2): the projection's rows for keys
 // are applied to the queries, its rows for values to the result. q [B, H, nope + rope], latents [B, S, R], keys [B, S,

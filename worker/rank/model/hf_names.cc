@@ -1,5 +1,6 @@
 #include "worker/rank/model/hf_names.h"
 
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -69,6 +70,146 @@ void add_experts(HfNames& names, const std::string& fqn, const std::string& hf) 
   names.push_back({fqn + ".w3", hf + ".{}.up_proj.weight", HfForm::kEachExpert});
 }
 
+namespace {
+
+using models::NormPlacement;
+
+void add_layer_norms(HfNames& names, const models::ModelSpec& spec, const DecoderNames& own) {
+  const bool both = spec.norm_placement == NormPlacement::kBoth;
+  const auto add = [&](const char* fqn, const char* chosen, const char* usual) {
+    names.push_back({absl::StrCat("layers.{}.", fqn, ".weight"),
+                     absl::StrCat(own.prefix, "layers.{}.", chosen != nullptr ? chosen : usual, ".weight")});
+  };
+  if (spec.norm_placement != NormPlacement::kPost) {
+    add("attention_norm", own.attention_norm, "input_layernorm");
+    add("ffn_norm", own.ffn_norm, both ? "pre_feedforward_layernorm" : "post_attention_layernorm");
+  }
+  if (spec.norm_placement == NormPlacement::kPre) return;
+  add("attention_post_norm", own.attention_post_norm, "post_attention_layernorm");
+  add("ffn_post_norm", own.ffn_post_norm, "post_feedforward_layernorm");
+}
+
+// Adds rows of a fused projection of `rows` outputs in all; `parts` are the parameters in its order.
+struct FusedPart {
+  const char* fqn;
+  int64_t rows;
+};
+void add_fused(HfNames& names, const std::string& hf, const std::vector<FusedPart>& parts, bool bias) {
+  int64_t first = 0, total = 0;
+  for (const FusedPart& part : parts) total += part.rows;
+  for (const FusedPart& part : parts) {
+    for (const char* kind : {"weight", "bias"}) {
+      if (kind[0] == 'b' && !bias) continue;
+      names.push_back({.fqn = absl::StrCat(part.fqn, ".", kind),
+                       .hf = absl::StrCat(hf, ".", kind),
+                       .form = HfForm::kRows,
+                       .first_row = first,
+                       .total_rows = total});
+    }
+    first += part.rows;
+  }
+}
+
+void add_attention(HfNames& names, const models::ModelSpec& spec, const DecoderNames& own) {
+  const std::string attention = own.prefix + "layers.{}.self_attn.";
+  const bool permuted = spec.rope == models::RopeStyle::kInterleaved && !own.pairs_neighbours;
+  const auto add = [&](const char* letter, HfForm form, bool bias) {
+    const std::string fqn = absl::StrCat("layers.{}.attention.w", letter, "."),
+                      hf = absl::StrCat(attention, letter, "_proj.");
+    names.push_back({fqn + "weight", hf + "weight", form});
+    if (bias) names.push_back({fqn + "bias", hf + "bias", form});
+  };
+  if (own.fused_qkv) {
+    const int64_t queries = spec.n_heads * spec.head_dim, keys = spec.n_kv_heads * spec.head_dim;
+    add_fused(names, attention + "qkv_proj",
+              {{"layers.{}.attention.wq", queries}, {"layers.{}.attention.wk", keys}, {"layers.{}.attention.wv", keys}},
+              spec.attention_bias);
+  } else {
+    add("q", permuted ? HfForm::kQueryHeads : HfForm::kSame, spec.attention_bias);
+    add("k", permuted ? HfForm::kKeyHeads : HfForm::kSame, spec.attention_bias);
+    add("v", HfForm::kSame, spec.attention_bias);
+  }
+  add("o", HfForm::kSame, spec.attention_bias && spec.attention_out_bias);
+  if (!spec.qk_norm) return;
+  for (const char* norm : {"q_norm.weight", "k_norm.weight"})
+    names.push_back({absl::StrCat("layers.{}.attention.", norm), attention + norm});
+}
+
+void add_dense(HfNames& names, const models::ModelSpec& spec, const DecoderNames& own) {
+  const std::string fqn = "layers.{}.feed_forward", hf = own.prefix + "layers.{}.mlp";
+  if (own.fused_gate_up) {
+    add_fused(names, hf + ".gate_up_proj",
+              {{"layers.{}.feed_forward.w1", spec.ffn_hidden}, {"layers.{}.feed_forward.w3", spec.ffn_hidden}},
+              /*bias=*/false);
+    names.push_back({fqn + ".w2.weight", hf + ".down_proj.weight"});
+    return;
+  }
+  add_swiglu(names, fqn, hf);
+  if (!spec.mlp_bias) return;
+  names.push_back({fqn + ".w1.bias", hf + ".gate_proj.bias"});
+  names.push_back({fqn + ".w2.bias", hf + ".down_proj.bias"});
+  names.push_back({fqn + ".w3.bias", hf + ".up_proj.bias"});
+}
+
+void add_mixture(HfNames& names, const DecoderNames& own) {
+  const std::string hf = absl::StrCat(own.prefix, "layers.{}.", own.moe, "."), fqn = "layers.{}.moe.";
+  names.push_back(
+      {fqn + "experts.w1", absl::StrCat(hf, "experts.{}.", own.expert_gate, ".weight"), HfForm::kEachExpert});
+  names.push_back(
+      {fqn + "experts.w2", absl::StrCat(hf, "experts.{}.", own.expert_down, ".weight"), HfForm::kEachExpert});
+  names.push_back({fqn + "experts.w3", absl::StrCat(hf, "experts.{}.", own.expert_up, ".weight"), HfForm::kEachExpert});
+  names.push_back({fqn + "router.gate.weight", hf + "gate.weight"});
+  names.push_back({fqn + "expert_bias", "", HfForm::kNotStored});
+}
+
+}  // namespace
+
+HfNames decoder_names(const models::ModelSpec& spec, const DecoderNames& own) {
+  HfNames names = {{"tok_embeddings.weight", own.prefix + "embed_tokens.weight"},
+                   {"norm.weight", own.prefix + "norm.weight"}};
+  add_layer_norms(names, spec, own);
+  add_attention(names, spec, own);
+  if (spec.moe) {
+    add_mixture(names, own);
+  } else {
+    add_dense(names, spec, own);
+  }
+  if (!spec.tied_embeddings) names.push_back({"output.weight", "lm_head.weight"});
+  return names;
+}
+
+double partial_rotary_factor(const models::ModelSpec& spec) {
+  if (spec.rotary_dim == 0) return 1;
+  double factor = static_cast<double>(spec.rotary_dim) / static_cast<double>(spec.head_dim);
+  while (static_cast<int64_t>(static_cast<double>(spec.head_dim) * factor) < spec.rotary_dim)
+    factor = std::nextafter(factor, 1.0);
+  return factor;
+}
+
+nlohmann::json query_pre_attn_scalar(const models::ModelSpec& spec) {
+  if (spec.attention_scale == 0) return spec.head_dim;
+  const double scalar = 1 / (spec.attention_scale * spec.attention_scale), whole = std::round(scalar);
+  if (std::abs(scalar - whole) < 1e-9 * scalar) return static_cast<int64_t>(whole);
+  return scalar;
+}
+
+nlohmann::json null_if_zero(double number) { return number == 0 ? nlohmann::json() : nlohmann::json(number); }
+nlohmann::json null_if_zero(int64_t number) { return number == 0 ? nlohmann::json() : nlohmann::json(number); }
+
+nlohmann::json layer_types(const models::ModelSpec& spec) {
+  nlohmann::json types = nlohmann::json::array();
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer)
+    types.push_back(spec.layer_window(layer) > 0 ? "sliding_attention" : "full_attention");
+  return types;
+}
+
+void add_optional_windows(const models::ModelSpec& spec, nlohmann::json& config) {
+  config["use_sliding_window"] = spec.sliding_window > 0;
+  if (spec.sliding_window == 0) return;
+  config["sliding_window"] = spec.sliding_window;
+  config["layer_types"] = layer_types(spec);
+}
+
 nlohmann::json common_config(const models::ModelSpec& spec, const std::string& architecture,
                              const std::string& model_type) {
   nlohmann::json config = {{"architectures", {architecture}},
@@ -87,6 +228,14 @@ nlohmann::json common_config(const models::ModelSpec& spec, const std::string& a
                            {"tie_word_embeddings", spec.tied_embeddings}};
   if (spec.rope_scaling) config["rope_scaling"] = scaling_of(*spec.rope_scaling);
   if (spec.yarn) config["rope_scaling"] = scaling_of(*spec.yarn, spec.attention == models::Attention::kLatent);
+  return config;
+}
+
+nlohmann::json decoder_config(const models::ModelSpec& spec, const std::string& architecture,
+                              const std::string& model_type) {
+  nlohmann::json config = common_config(spec, architecture, model_type);
+  config["intermediate_size"] = spec.moe ? spec.moe->hidden : spec.ffn_hidden;
+  config["pad_token_id"] = nullptr;
   return config;
 }
 
@@ -183,6 +332,10 @@ class SpecMapper : public checkpoint::HfMapper {
         for (int64_t e = 0; e < spec_.moe->num_experts; ++e) layout.keys.push_back(fill(name, absl::StrCat(e)));
         break;
       }
+      case HfForm::kRows:
+        layout.first_row = row.first_row;
+        layout.total_rows = row.total_rows;
+        break;
       case HfForm::kTransposed:
         layout.transposed = true;
         break;

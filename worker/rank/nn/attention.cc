@@ -16,12 +16,19 @@ Parameter* declare_sinks(const Declare& declare, const std::string& fqn, const A
   return &declare(fqn + ".sinks", {options.heads}, *options.sinks_init);
 }
 
-std::optional<RmsNorm> head_norm(const Declare& declare, const std::string& fqn, const AttentionOptions& options) {
+std::optional<RmsNorm> head_norm(const Declare& declare, const std::string& fqn, const AttentionOptions& options,
+                                 int64_t heads) {
   if (!options.qk_norm_eps) return std::nullopt;
-  return RmsNorm(declare, fqn, options.head_dim, *options.qk_norm_eps);
+  const int64_t size = options.head_dim * (options.whole_norm ? heads : 1);
+  return RmsNorm(declare, fqn, size, *options.qk_norm_eps, options.norm_offset);
 }
 
 const Init* bias(const AttentionOptions& options) { return options.bias_init ? &*options.bias_init : nullptr; }
+const Init* out_bias(const AttentionOptions& options) { return options.out_bias ? bias(options) : nullptr; }
+
+double scale_of(const AttentionOptions& options) {
+  return options.scale > 0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(options.head_dim));
+}
 
 at::Tensor unit_heads(const at::Tensor& x, double eps) { return rms_norm(x, {}, eps); }
 
@@ -38,12 +45,13 @@ at::Tensor scale_by_position(const at::Tensor& x, const QueryTemperature& temper
 GroupedAttention::GroupedAttention(const Declare& declare, const std::string& fqn, const AttentionOptions& options,
                                    std::shared_ptr<const Rope> rope)
     : sinks(declare_sinks(declare, fqn, options)),
-      q_norm(head_norm(declare, fqn + ".q_norm.weight", options)),
-      k_norm(head_norm(declare, fqn + ".k_norm.weight", options)),
+      q_norm(head_norm(declare, fqn + ".q_norm.weight", options, options.heads)),
+      k_norm(head_norm(declare, fqn + ".k_norm.weight", options, options.kv_heads)),
       wq(declare, fqn + ".wq.weight", options.dim, options.heads * options.head_dim, options.in_init, bias(options)),
       wk(declare, fqn + ".wk.weight", options.dim, options.kv_heads * options.head_dim, options.in_init, bias(options)),
       wv(declare, fqn + ".wv.weight", options.dim, options.kv_heads * options.head_dim, options.in_init, bias(options)),
-      wo(declare, fqn + ".wo.weight", options.heads * options.head_dim, options.dim, options.out_init, bias(options)),
+      wo(declare, fqn + ".wo.weight", options.heads * options.head_dim, options.dim, options.out_init,
+         out_bias(options)),
       mask(options.mask),
       options_(options),
       rope_(std::move(rope)) {}
@@ -64,8 +72,20 @@ std::vector<LogitRows> GroupedAttention::logit_rows() const {
   return all;
 }
 
+// projected [B, T, H * D] -> [B, T, H, D]
+at::Tensor GroupedAttention::normed_heads(const at::Tensor& projected, const std::optional<RmsNorm>& norm) const {
+  if (norm && options_.whole_norm) return split_heads(norm->forward(projected), options_.head_dim);
+  const at::Tensor heads = split_heads(projected, options_.head_dim);
+  return norm ? norm->forward(heads) : heads;
+}
+
 // heads [B, T, H, D]. Layers without positions return them unchanged.
 at::Tensor GroupedAttention::rotate(const at::Tensor& heads, const MicrobatchContext& context) const {
+  const int64_t turned = options_.rotary_dim, size = heads.size(3);
+  if (turned > 0 && turned < size && rope_) {
+    return at::cat(
+        {rope_->apply(heads.narrow(3, 0, turned), context.positions), heads.narrow(3, turned, size - turned)}, 3);
+  }
   if (rotation) return apply_rope_rows(heads, rotation(context));
   return rope_ ? rope_->apply(heads, context.positions) : heads;
 }
@@ -74,11 +94,9 @@ at::Tensor GroupedAttention::forward(const at::Tensor& input, const MicrobatchCo
   const at::Tensor x = through(seams.input, input);
   const std::vector<const Linear*> layers = {&wq, &wk, &wv};
   const std::vector<at::Tensor> qkv = project ? project(x, layers) : project_each(x, layers);
-  at::Tensor q = split_heads(qkv[0], options_.head_dim);  // [B, T, H, D]
-  at::Tensor k = split_heads(qkv[1], options_.head_dim);
+  at::Tensor q = normed_heads(qkv[0], q_norm);  // [B, T, H, D]
+  at::Tensor k = normed_heads(qkv[1], k_norm);
   const at::Tensor v = split_heads(qkv[2], options_.head_dim);
-  if (q_norm) q = q_norm->forward(q);
-  if (k_norm) k = k_norm->forward(k);
   q = rotate(q, context);
   k = rotate(k, context);
   if (options_.rotated_norm_eps) {
@@ -89,7 +107,8 @@ at::Tensor GroupedAttention::forward(const at::Tensor& input, const MicrobatchCo
   const at::Tensor mixed = core({.q = q.transpose(1, 2),
                                  .k = k.transpose(1, 2),
                                  .v = v.transpose(1, 2),
-                                 .scale = 1.0 / std::sqrt(static_cast<double>(options_.head_dim)),
+                                 .scale = scale_of(options_),
+                                 .softcap = options_.softcap,
                                  .mask = mask,
                                  .sinks = sinks == nullptr ? at::Tensor() : sinks->weight,
                                  .largest = notes(context)},
@@ -106,11 +125,11 @@ LatentAttention::LatentAttention(const Declare& declare, const std::string& fqn,
     wq.emplace(declare, fqn + ".wq.weight", o.dim, o.heads * (o.nope_dim + o.rope_dim), o.in_init);
   } else {
     wq_a.emplace(declare, fqn + ".wq_a.weight", o.dim, o.q_lora_rank, o.in_init);
-    q_norm.emplace(declare, fqn + ".q_norm.weight", o.q_lora_rank, o.norm_eps);
+    q_norm.emplace(declare, fqn + ".q_norm.weight", o.q_lora_rank, o.norm_eps, o.norm_offset);
     wq_b.emplace(declare, fqn + ".wq_b.weight", o.q_lora_rank, o.heads * (o.nope_dim + o.rope_dim), o.in_init);
   }
   wkv_a.emplace(declare, fqn + ".wkv_a.weight", o.dim, o.kv_lora_rank + o.rope_dim, o.in_init);
-  kv_norm.emplace(declare, fqn + ".kv_norm.weight", o.kv_lora_rank, o.norm_eps);
+  kv_norm.emplace(declare, fqn + ".kv_norm.weight", o.kv_lora_rank, o.norm_eps, o.norm_offset);
   wkv_b.emplace(declare, fqn + ".wkv_b.weight", o.kv_lora_rank, o.heads * (o.nope_dim + o.v_dim), o.in_init);
   wo.emplace(declare, fqn + ".wo.weight", o.heads * o.v_dim, o.dim, o.out_init);
 }

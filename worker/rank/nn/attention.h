@@ -70,13 +70,19 @@ struct AttentionOptions {
   int64_t heads = 0;
   int64_t kv_heads = 0;  // Each serves heads / kv_heads query heads.
   int64_t head_dim = 0;
-  Init in_init;                            // wq, wk and wv.
-  Init out_init;                           // wo.
-  std::optional<Init> bias_init;           // Biases on all four projections.
+  Init in_init;                   // wq, wk and wv.
+  Init out_init;                  // wo.
+  std::optional<Init> bias_init;  // Biases on wq, wk and wv, and on wo too with `out_bias`.
+  bool out_bias = true;
   std::optional<Init> sinks_init;          // A learned logit per head that takes weight but has no value (GPT-OSS).
   std::optional<double> qk_norm_eps;       // RMSNorm of every query and key head before the rotation (Qwen3).
+  bool whole_norm = false;                 // That norm is over all heads of a token together (OLMo 2).
+  double norm_offset = 0;                  // Added to the weights of those norms (Gemma 3).
   std::optional<double> rotated_norm_eps;  // The same without weights, after the rotation (released Llama 4).
   std::optional<QueryTemperature> temperature;  // Released Llama 4, in layers without positions.
+  int64_t rotary_dim = 0;                       // Channels of each head that rotate, the first ones. 0: all.
+  double scale = 0;                             // Factor of the scores. 0: head_dim^-0.5.
+  double softcap = 0;                           // AttentionInput::softcap.
   AttentionMask mask;
 };
 
@@ -95,14 +101,15 @@ class GroupedAttention : public SelfAttention {
   std::vector<LogitRows> logit_rows() const override;
 
   // Declared in this order, as common/plan/models lists them: sinks, q_norm, k_norm, wq, wk, wv, wo.
-  Parameter* sinks = nullptr;  // [heads]. Null: none.
-  std::optional<RmsNorm> q_norm, k_norm;
+  Parameter* sinks = nullptr;             // [heads]. Null: none.
+  std::optional<RmsNorm> q_norm, k_norm;  // [head_dim], or with `whole_norm` of the size of wq's and wk's results.
   Linear wq, wk, wv, wo;
   AttentionMask mask;
   TokenRotation rotation;  // Rotates by separate rows for each token, in place of `rope`. Empty: does not.
   const AttentionOptions& options() const { return options_; }  // Options of the whole layer, before it is split.
 
  private:
+  at::Tensor normed_heads(const at::Tensor& projected, const std::optional<RmsNorm>& norm) const;
   at::Tensor rotate(const at::Tensor& heads, const MicrobatchContext& context) const;
 
   const AttentionOptions options_;
@@ -116,6 +123,7 @@ struct LatentAttentionOptions {
   int64_t kv_lora_rank = 0;
   int64_t nope_dim = 0, rope_dim = 0, v_dim = 0;  // Per head.
   double norm_eps = 1e-5;
+  double norm_offset = 0;  // Added to the norms' weights.
   double softmax_scale = 0;
   Init in_init, out_init;
   AttentionMask mask;

@@ -1,5 +1,6 @@
 #include "worker/rank/nn/attention_blocks.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -16,6 +17,18 @@ at::Tensor part_of(const at::Tensor& tensor, int64_t row, int64_t begin, int64_t
 
 at::Tensor tokens_first_empty(const std::vector<int64_t>& shape, const at::TensorOptions& options) {
   return at::empty({shape[0], shape[2], shape[1], shape[3]}, options).transpose(1, 2);
+}
+
+// Returns the blocks for the kernel, which stores all scores of a block if they are capped.
+std::vector<BlockPair> blocks_of(const std::vector<BlockPair>& pairs, const at::Tensor& q, bool capped) {
+  if (!capped) return pairs;
+  std::vector<BlockPair> pieces;
+  for (const BlockPair& pair : pairs) {
+    const int64_t scores = (pair.row == kAllRows ? q.size(0) : 1) * q.size(1) * pair.keys;
+    const std::vector<BlockPair> cut = cut_queries(pair, std::max<int64_t>(1, kMaxStoredScores / scores));
+    pieces.insert(pieces.end(), cut.begin(), cut.end());
+  }
+  return pieces;
 }
 
 }  // namespace
@@ -36,11 +49,15 @@ at::Tensor grad_sinks(const at::Tensor& sinks, const at::Tensor& grad_out, const
   return (weight * own).sum(at::IntArrayRef{0, 2}).neg_().to(sinks.scalar_type());
 }
 
-BlockwiseAttention::BlockwiseAttention(at::Tensor q, int64_t v_dim, double scale, bool once)
-    : q_(std::move(q)), v_dim_(v_dim), once_(once), kernel_(make_attention_kernel(q_, v_dim, scale)) {}
+BlockwiseAttention::BlockwiseAttention(at::Tensor q, int64_t v_dim, const ScoreForm& scores, bool once)
+    : q_(std::move(q)),
+      v_dim_(v_dim),
+      once_(once),
+      capped_(scores.softcap > 0),
+      kernel_(make_attention_kernel(q_, v_dim, scores)) {}
 
 void BlockwiseAttention::add(const at::Tensor& k, const at::Tensor& v, const std::vector<BlockPair>& pairs) {
-  for (const BlockPair& pair : pairs) {
+  for (const BlockPair& pair : blocks_of(pairs, q_, capped_)) {
     merge(pair,
           kernel_->forward(part_of(q_, pair.row, pair.query, pair.queries), part_of(k, pair.row, pair.key, pair.keys),
                            part_of(v, pair.row, pair.key, pair.keys), pair.band));
@@ -108,16 +125,18 @@ at::Tensor GradientSum::take() {
   return std::move(sum_);
 }
 
-BlockwiseGradients::BlockwiseGradients(const at::Tensor& grad_out, at::Tensor q, BlockOutput merged, double scale)
+BlockwiseGradients::BlockwiseGradients(const at::Tensor& grad_out, at::Tensor q, BlockOutput merged,
+                                       const ScoreForm& scores)
     : grad_out_(dense_heads(grad_out)),
       q_(std::move(q)),
       merged_(std::move(merged)),
-      kernel_(make_attention_kernel(q_, grad_out_.size(3), scale)),
+      capped_(scores.softcap > 0),
+      kernel_(make_attention_kernel(q_, grad_out_.size(3), scores)),
       grad_q_(q_) {}
 
 void BlockwiseGradients::add(const at::Tensor& k, const at::Tensor& v, const std::vector<BlockPair>& pairs,
                              GradientSum& grad_k, GradientSum& grad_v) {
-  for (const BlockPair& pair : pairs) {
+  for (const BlockPair& pair : blocks_of(pairs, q_, capped_)) {
     const auto queries = [&](const at::Tensor& t) { return part_of(t, pair.row, pair.query, pair.queries); };
     const auto keys = [&](const at::Tensor& t) { return part_of(t, pair.row, pair.key, pair.keys); };
     AttentionBlockGradients part = kernel_->backward(queries(grad_out_), queries(q_), keys(k), keys(v),

@@ -23,7 +23,7 @@ at::Tensor grad_sinks(const at::Tensor& sinks, const at::Tensor& grad_out, const
 class BlockwiseAttention {
  public:
   // q is [B, H, T, D]. `once` states that every query is in exactly one pair, so that nothing is merged.
-  BlockwiseAttention(at::Tensor q, int64_t v_dim, double scale, bool once);
+  BlockwiseAttention(at::Tensor q, int64_t v_dim, const ScoreForm& scores, bool once);
 
   // Adds the attention to keys k [B, Hkv, S, D] and values v [B, Hkv, S, Dv], in these pairs of blocks.
   void add(const at::Tensor& k, const at::Tensor& v, const std::vector<BlockPair>& pairs);
@@ -37,7 +37,7 @@ class BlockwiseAttention {
 
   const at::Tensor q_;  // [B, H, T, D]
   const int64_t v_dim_;
-  const bool once_;
+  const bool once_, capped_;
   std::unique_ptr<AttentionKernel> kernel_;
   BlockOutput total_;  // Undefined until the first block.
 };
@@ -64,7 +64,7 @@ class GradientSum {
 class BlockwiseGradients {
  public:
   // grad_out is [B, H, T, Dv] and q [B, H, T, D]. `merged` is what finish() returned.
-  BlockwiseGradients(const at::Tensor& grad_out, at::Tensor q, BlockOutput merged, double scale);
+  BlockwiseGradients(const at::Tensor& grad_out, at::Tensor q, BlockOutput merged, const ScoreForm& scores);
 
   // Adds to q's gradient, and to those of this block's keys k [B, Hkv, S, D] and values v [B, Hkv, S, Dv].
   void add(const at::Tensor& k, const at::Tensor& v, const std::vector<BlockPair>& pairs, GradientSum& grad_k,
@@ -76,6 +76,7 @@ class BlockwiseGradients {
  private:
   const at::Tensor grad_out_, q_;  // [B, H, T, Dv], [B, H, T, D]
   const BlockOutput merged_;
+  const bool capped_;
   std::unique_ptr<AttentionKernel> kernel_;
   GradientSum grad_q_;
 };

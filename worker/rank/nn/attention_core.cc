@@ -20,18 +20,18 @@ namespace {
 // row.
 struct BlockPlan final : AttentionPlan {
   std::vector<BlockPair> pairs;
-  double scale = 0;
+  ScoreForm scores;
 
   BlockOutput forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const at::Tensor& sinks) const override {
-    BlockwiseAttention attention(q, v.size(3), scale, /*once=*/true);
+    BlockwiseAttention attention(q, v.size(3), scores, /*once=*/true);
     attention.add(k, v, pairs);
     return attention.finish(sinks);
   }
 
   AttentionGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const at::Tensor& sinks, const BlockOutput& result) const override {
-    BlockwiseGradients gradients(grad_out, q, result, scale);
+    BlockwiseGradients gradients(grad_out, q, result, scores);
     GradientSum grad_k(k), grad_v(v);
     gradients.add(k, v, pairs, grad_k, grad_v);
     return {gradients.grad_q(), grad_k.take().to(k.scalar_type()), grad_v.take().to(v.scalar_type()),
@@ -77,6 +77,14 @@ std::vector<BlockPair> pairs_of_row(const AttentionMask& mask, int64_t tokens, c
   return visible_pairs(spans, mask.window, {{0, tokens}}, {{0, tokens}}, mask.causal);
 }
 
+at::Tensor attend_by_blocks(std::vector<BlockPair> pairs, const AttentionInput& input) {
+  auto plan = c10::make_intrusive<BlockPlan>();
+  plan->pairs = std::move(pairs);
+  plan->scores = {.scale = input.scale, .softcap = input.softcap};
+  plan->causal = input.mask.causal;
+  return attend_by(std::move(plan), input);
+}
+
 }  // namespace
 
 at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context) {
@@ -92,6 +100,8 @@ at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context)
   if (input.largest.defined()) {
     update_max_logits(input.q, input.k, pairs_of_row(input.mask, tokens, context), input.scale, input.largest);
   }
+  // No fused kernel of this program caps scores.
+  if (input.softcap > 0) return attend_by_blocks(pairs_of_row(input.mask, tokens, context), input);
   const bool hides = may_hide(input.mask, tokens, context);
   if (can_use_flash_attention(input.q, input.v.size(3)) && (hides || !fused_by_torch(input))) {
     const bool by_cudnn = !hides && can_use_cudnn_attention(input);
@@ -111,11 +121,7 @@ at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context)
     return at::scaled_dot_product_attention(input.q, input.k, input.v, /*attn_mask=*/{}, /*dropout_p=*/0.0,
                                             /*is_causal=*/input.mask.causal, input.scale, grouped);
   }
-  auto plan = c10::make_intrusive<BlockPlan>();
-  plan->pairs = std::move(pairs);
-  plan->scale = input.scale;
-  plan->causal = input.mask.causal;
-  return attend_by(std::move(plan), input);
+  return attend_by_blocks(std::move(pairs), input);
 }
 
 namespace {

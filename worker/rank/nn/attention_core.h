@@ -35,9 +35,11 @@ struct AttentionInput {
   at::Tensor k;  // [B, Hkv, T, D]. Each head serves H / Hkv query heads.
   at::Tensor v;  // [B, Hkv, T, Dv]
   double scale = 0;
+  double softcap =
+      0;  // Scaled scores s become softcap * tanh(s / softcap) before the softmax (Gemma 2). 0: they do not.
   AttentionMask mask;
   at::Tensor sinks;    // [H], in compute dtype: logit of a key without value. Undefined: none.
-  at::Tensor largest;  // float64 [H]: raised to each head's largest logit. Undefined: not computed.
+  at::Tensor largest;  // float64 [H]: raised to each head's largest logit, before a softcap. Undefined: not computed.
 };
 
 // Computes softmax attention and returns [B, H, T, Dv]. A core need not update `largest`.

@@ -82,7 +82,9 @@ std::unique_ptr<AttentionKernel> make_plain_attention_kernel(double scale) {
   return std::make_unique<PlainAttentionKernel>(scale);
 }
 
-std::unique_ptr<AttentionKernel> make_attention_kernel(const at::Tensor& q, int64_t v_size, double scale) {
+std::unique_ptr<AttentionKernel> make_attention_kernel(const at::Tensor& q, int64_t v_size, const ScoreForm& scores) {
+  const double scale = scores.scale;
+  if (scores.softcap > 0) return make_softcap_attention_kernel(scores);
   if (q.is_meta()) return std::make_unique<MetaAttentionKernel>();
   if (can_use_range_attention(q, v_size)) return make_ranges_attention_kernel(scale);
   if (q.is_cpu()) return make_cpu_attention_kernel(scale);

@@ -21,6 +21,12 @@ struct BlockOutput {
   at::Tensor lse;  // [B, H, Tq], at least fp32: log of the sum of exp(scores).
 };
 
+// How the scores of a softmax follow from products of queries and keys.
+struct ScoreForm {
+  double scale = 1;
+  double softcap = 0;  // AttentionInput::softcap.
+};
+
 struct AttentionBlockGradients {
   at::Tensor q, k, v;  // [B, H, Tq, D], [B, Hkv, Tk, D], [B, Hkv, Tk, Dv].
 };
@@ -41,13 +47,17 @@ class AttentionKernel {
 
 // Makes the kernel for tensors like q [B, H, T, D] and values of size v_size: on the CPU Titan's (attention_ranges.h)
 // or LibTorch's, on CUDA LibTorch's, on meta one that returns only shapes. Make one per pass, because it may keep a
-// mask. Throws for other devices.
-std::unique_ptr<AttentionKernel> make_attention_kernel(const at::Tensor& q, int64_t v_size, double scale);
+// mask. Capped scores are computed by basic operations on every device. Throws for other devices.
+std::unique_ptr<AttentionKernel> make_attention_kernel(const at::Tensor& q, int64_t v_size, const ScoreForm& scores);
 
 // Make kernels from LibTorch's. The plain one uses basic operations and stores all scores. It serves float64 on CUDA.
 std::unique_ptr<AttentionKernel> make_cpu_attention_kernel(double scale);
 std::unique_ptr<AttentionKernel> make_cuda_attention_kernel(double scale);
 std::unique_ptr<AttentionKernel> make_plain_attention_kernel(double scale);
+// Computes capped scores by basic operations in at least fp32, and stores all scores of a block: callers pass blocks of
+// at most kMaxStoredScores (cut_queries()).
+inline constexpr int64_t kMaxStoredScores = 1 << 24;
+std::unique_ptr<AttentionKernel> make_softcap_attention_kernel(const ScoreForm& scores);
 
 // Makes the mask that is added to scores, and keeps it for the next block of the same band and shape: all inner blocks
 // of a window share one.

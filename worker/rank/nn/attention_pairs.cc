@@ -148,6 +148,23 @@ std::vector<BlockPair> visible_pairs(const Spans& spans, int64_t window, const s
   return pairs;
 }
 
+std::vector<BlockPair> cut_queries(const BlockPair& pair, int64_t queries) {
+  std::vector<BlockPair> pieces;
+  for (int64_t first = 0; first < pair.queries; first += queries) {
+    const int64_t count = std::min(queries, pair.queries - first);
+    const int64_t begin = std::max<int64_t>(0, first + pair.band.first);
+    const int64_t end = std::min(pair.keys, first + count + pair.band.last);
+    const int64_t shift = first - begin;
+    pieces.push_back({.row = pair.row,
+                      .query = pair.query + first,
+                      .queries = count,
+                      .key = pair.key + begin,
+                      .keys = end - begin,
+                      .band = {.first = pair.band.first + shift, .last = pair.band.last + shift}});
+  }
+  return pieces;
+}
+
 at::Tensor number_documents(const at::Tensor& tokens, int64_t eos_id) {
   const at::Tensor ends = tokens.eq(eos_id).to(at::kLong);
   return ends.cumsum(1) - ends;  // Number of ends before a token.

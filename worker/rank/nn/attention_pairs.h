@@ -61,6 +61,9 @@ Spans spans_of(const at::Tensor& documents, int64_t chunk, int64_t seq_len);
 std::vector<BlockPair> visible_pairs(const Spans& spans, int64_t window, const std::vector<Segment>& queries,
                                      const std::vector<Segment>& keys, bool causal = true);
 
+// Cuts a pair into pairs of at most `queries` queries each, with only the keys that they see.
+std::vector<BlockPair> cut_queries(const BlockPair& pair, int64_t queries);
+
 // Returns int64 [B, seq_len]: the document of each token (MicrobatchContext::documents), counted from 0 in each row of
 // `tokens`, int64 [B, seq_len]. A document ends with eos_id, inclusive (torchtitan's block-causal mask). Rows must be
 // whole: under context parallelism, call this before a rank takes its share.

@@ -8,16 +8,23 @@
 
 namespace titan::nn {
 
+namespace {
+
+const Init* bias(const FeedForwardForm& form) { return form.bias_init ? &*form.bias_init : nullptr; }
+
+}  // namespace
+
 FeedForward::FeedForward(const Declare& declare, const std::string& fqn, int64_t dim, int64_t hidden, Init w1_init,
-                         Init depth_init)
-    : w1(declare, fqn + ".w1.weight", dim, hidden, w1_init),
-      w2(declare, fqn + ".w2.weight", hidden, dim, depth_init),
-      w3(declare, fqn + ".w3.weight", dim, hidden, depth_init) {}
+                         Init depth_init, const FeedForwardForm& form)
+    : w1(declare, fqn + ".w1.weight", dim, hidden, w1_init, bias(form)),
+      w2(declare, fqn + ".w2.weight", hidden, dim, depth_init, bias(form)),
+      w3(declare, fqn + ".w3.weight", dim, hidden, depth_init, bias(form)),
+      gelu_tanh_(form.gelu_tanh) {}
 
 at::Tensor FeedForward::forward(const at::Tensor& input) const {
   const at::Tensor x = through(seams.input, input);
   const std::vector<at::Tensor> wide = project(x, {&w1, &w3});
-  return through(seams.output, w2.forward(swiglu(wide[0], wide[1])));
+  return through(seams.output, w2.forward(gelu_tanh_ ? geglu(wide[0], wide[1]) : swiglu(wide[0], wide[1])));
 }
 
 namespace {
@@ -129,6 +136,8 @@ at::Tensor swiglu(at::Tensor gate, const std::function<at::Tensor()>& linear) {
   gate = at::silu(gate);
   return gate * linear();
 }
+
+at::Tensor geglu(const at::Tensor& gate, const at::Tensor& linear) { return at::gelu(gate, "tanh") * linear; }
 
 at::Tensor clamped_swiglu(const at::Tensor& x, double limit) { return ClampedSwiglu::apply(x, limit); }
 

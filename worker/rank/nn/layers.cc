@@ -11,6 +11,7 @@
 #include "worker/rank/nn/matmul.h"
 #include "worker/rank/nn/matmul_autograd.h"
 #include "worker/rank/nn/own_kernels.h"
+#include "worker/rank/nn/wide_norm.h"
 
 namespace titan::nn {
 
@@ -60,16 +61,19 @@ std::vector<at::Tensor> project_each(const at::Tensor& input, const std::vector<
   return results;
 }
 
-RmsNorm::RmsNorm(const Declare& declare, const std::string& fqn, int64_t dim, double eps)
-    : weight_(&declare(fqn, {dim}, Init{Init::Kind::kOnes})), eps_(eps) {}
+RmsNorm::RmsNorm(const Declare& declare, const std::string& fqn, int64_t dim, double eps, double offset)
+    : weight_(&declare(fqn, {dim}, Init{offset == 1 ? Init::Kind::kZeros : Init::Kind::kOnes})),
+      eps_(eps),
+      offset_(offset) {}
 
 at::Tensor RmsNorm::forward(const at::Tensor& input) const {
   const at::Tensor x = through(seams.input, input);
-  return through(seams.output, rms_norm(x, weight_->weight, eps_));
+  return through(seams.output,
+                 wide() ? wide_rms_norm(x, weight_->weight, eps_, offset_, ranks) : rms_norm(x, weight_->weight, eps_));
 }
 
 SumAndNorm RmsNorm::forward_sum(const at::Tensor& input, const at::Tensor& residual) const {
-  if (seams.input) {
+  if (seams.input || wide()) {
     const at::Tensor sum = residual.defined() ? input + residual : input;
     return {sum, forward(sum)};
   }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/rank/comm/group.h"
 #include "worker/rank/nn/block.h"
 
 namespace titan::nn {
@@ -76,7 +77,8 @@ std::vector<at::Tensor> project_each(const at::Tensor& input, const std::vector<
 
 class RmsNorm {
  public:
-  RmsNorm(const Declare& declare, const std::string& fqn, int64_t dim, double eps);
+  // `offset` is added to the weight. Together they start at 1 if the offset is 0 or 1.
+  RmsNorm(const Declare& declare, const std::string& fqn, int64_t dim, double eps, double offset = 0);
   at::Tensor forward(const at::Tensor& input) const;  // [..., dim] -> [..., dim]
   // Returns the sum input + residual (undefined: the input) and its norm, all [..., dim]. The returned sum does not
   // pass through the seams.
@@ -84,10 +86,14 @@ class RmsNorm {
 
   Parameter& weight() const { return *weight_; }
   Seams seams;
+  // The ranks that each have an equal part of `dim` and of the weight. Null: this rank has all. Must outlive the layer.
+  const comm::Group* ranks = nullptr;
 
  private:
+  bool wide() const { return offset_ != 0 || ranks != nullptr; }
+
   Parameter* weight_;  // [dim]
-  double eps_;
+  double eps_, offset_;
 };
 
 class Embedding {

@@ -103,9 +103,29 @@ at::Tensor logit_gradient(at::Tensor logits, const at::Tensor& labels, int64_t f
   return logits.to(type);
 }
 
+// Caps logits in place.
+at::Tensor cap_in_place(at::Tensor logits, double cap) { return logits.div_(cap).tanh_().mul_(cap); }
+// Returns gradient * (1 - (capped / cap)^2).
+at::Tensor through_cap(const at::Tensor& gradient, const at::Tensor& capped, double cap) {
+  return capped.div(cap).square_().neg_().add_(1).mul_(gradient);
+}
+
+struct SoftCapped : torch::autograd::Function<SoftCapped> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& logits, double cap) {
+    at::Tensor capped = logits.div(cap).tanh_().mul_(cap);
+    context->save_for_backward({capped});
+    context->saved_data["cap"] = cap;
+    return capped;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    return {through_cap(gradients[0], context->get_saved_variables()[0], context->saved_data["cap"].toDouble()), {}};
+  }
+};
+
 struct HeadCrossEntropy : torch::autograd::Function<HeadCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
-                            const at::Tensor& labels, int64_t columns, const comm::Group* vocabulary) {
+                            const at::Tensor& labels, int64_t columns, const comm::Group* vocabulary, double softcap) {
     const bool split = vocabulary != nullptr && vocabulary->size() > 1;
     const int64_t ranks = split ? vocabulary->size() : 1, own = weight.size(0);
     const at::Tensor rows = rows_of(input), ids = labels.flatten(), ignored = ignored_labels(ids, own * ranks);
@@ -116,6 +136,7 @@ struct HeadCrossEntropy : torch::autograd::Function<HeadCrossEntropy> {
     SoftmaxStats figures = no_figures(rows);
     for_each_part(weight, columns, [&](int64_t first, const at::Tensor& part) {
       at::Tensor logits = matmul_nt(rows, part);
+      if (softcap > 0) logits = cap_in_place(std::move(logits), softcap);
       if (can_use_row_kernels(logits, kernels::TrainingPart::kLoss))
         return add_softmax_stats(figures, logits, local, first);
       add_figures(figures, std::move(logits), local, first);
@@ -123,6 +144,7 @@ struct HeadCrossEntropy : torch::autograd::Function<HeadCrossEntropy> {
     if (split) all_reduce_stats(*vocabulary, figures);
     context->save_for_backward({input, weight, local, ignored, figures.maximum, figures.sum});
     context->saved_data["columns"] = columns;
+    context->saved_data["softcap"] = softcap;
     return (figures.sum.log() - (figures.label_logit - figures.maximum)).masked_fill_(ignored, 0).sum();
   }
 
@@ -135,27 +157,35 @@ struct HeadCrossEntropy : torch::autograd::Function<HeadCrossEntropy> {
     at::Tensor input_gradient, weight_gradient;
     if (input_too) input_gradient = at::zeros(rows.sizes(), rows.options().dtype(figures.sum.scalar_type()));
     if (weight_too) weight_gradient = at::empty_like(weight);
+    const double softcap = context->saved_data["softcap"].toDouble();
     for_each_part(weight.detach(), context->saved_data["columns"].toInt(), [&](int64_t first, const at::Tensor& part) {
-      at::Tensor gradient = matmul_nt(rows, part);
+      at::Tensor gradient = matmul_nt(rows, part), capped;
+      if (softcap > 0) {
+        gradient = cap_in_place(std::move(gradient), softcap);
+        capped = gradient.clone();
+      }
       if (can_use_row_kernels(gradient, kernels::TrainingPart::kLoss)) {
         write_logit_gradient(gradient, gradient, local, figures.maximum, figures.sum, gradients[0], first);
       } else {
         gradient = logit_gradient(std::move(gradient), local, first, figures, ignored, gradients[0]);
       }
+      if (softcap > 0) gradient = through_cap(gradient, capped, softcap);
       if (input_too) input_gradient.add_(matmul_nn(gradient, part));
       if (weight_too) weight_gradient.narrow(0, first, part.size(0)).copy_(nn::weight_gradient(gradient, rows));
     });
     if (input_too) input_gradient = input_gradient.to(input.scalar_type()).view(input.sizes());
-    return {std::move(input_gradient), std::move(weight_gradient), {}, {}, {}};
+    return {std::move(input_gradient), std::move(weight_gradient), {}, {}, {}, {}};
   }
 };
 
 }  // namespace
 
 at::Tensor head_cross_entropy_sum(const at::Tensor& input, const Parameter& weight, const at::Tensor& labels,
-                                  int64_t columns, const comm::Group* vocabulary) {
-  return HeadCrossEntropy::apply(input, weight.weight, labels, columns, vocabulary);
+                                  int64_t columns, const comm::Group* vocabulary, double softcap) {
+  return HeadCrossEntropy::apply(input, weight.weight, labels, columns, vocabulary, softcap);
 }
+
+at::Tensor soft_capped(const at::Tensor& logits, double cap) { return SoftCapped::apply(logits, cap); }
 
 SoftmaxStats softmax_stats(const at::Tensor& logits, const at::Tensor& labels) {
   const auto column = [&] { return uninitialized({logits.size(0)}, logits.options().dtype(at::kFloat)); };

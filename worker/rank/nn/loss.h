@@ -84,9 +84,13 @@ at::Tensor count_valid(const at::Tensor& labels);
 // input is [B, T, D], the weight [V, D] and labels int64 [B, T]. `vocabulary` is null, or the ranks that each hold a
 // part of the weight's rows: all get the whole sum, and each a part of the input's gradient. With a split backward pass
 // (matmul_autograd.h) the weight's gradient is computed together with the input's, because the logits' gradient is not
-// kept.
+// kept. `softcap` above 0: the loss is that of soft_capped() logits.
 at::Tensor head_cross_entropy_sum(const at::Tensor& input, const Parameter& weight, const at::Tensor& labels,
-                                  int64_t columns, const comm::Group* vocabulary = nullptr);
+                                  int64_t columns, const comm::Group* vocabulary = nullptr, double softcap = 0);
+
+// Returns cap * tanh(logits / cap) of logits [...], each operation rounded to their type, as Gemma 2 computes it. The
+// backward pass saves only the result.
+at::Tensor soft_capped(const at::Tensor& logits, double cap);
 
 // Figures of logits [rows, columns], fp32 [rows] each. A label is the index of a column. A label outside the columns
 // belongs to another rank or is ignored.

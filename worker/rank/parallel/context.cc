@@ -66,18 +66,18 @@ struct KeysAndValues {
 struct ContextPlan final : nn::AttentionPlan {
   std::vector<std::vector<nn::BlockPair>> pairs;  // Indexed by the rank that owns the keys.
   std::shared_ptr<const ContextExchange> exchange;
-  double scale = 0;
+  nn::ScoreForm scores;
   at::Tensor largest;  // AttentionInput::largest.
 
   int64_t keys(const at::Tensor& k) const override { return k.size(2) * static_cast<int64_t>(pairs.size()); }
 
   nn::BlockOutput forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const at::Tensor& sinks) const override {
-    nn::BlockwiseAttention attention(q, v.size(3), scale, /*once=*/false);
+    nn::BlockwiseAttention attention(q, v.size(3), scores, /*once=*/false);
     exchange->visit(pack(k, v), [&](int owner, const at::Tensor& packed) {
       const KeysAndValues block(packed, k.size(3));
       attention.add(block.k, block.v, pairs[owner]);
-      if (largest.defined()) nn::update_max_logits(q, block.k, pairs[owner], scale, largest);
+      if (largest.defined()) nn::update_max_logits(q, block.k, pairs[owner], scores.scale, largest);
     });
     return attention.finish(sinks);
   }
@@ -85,7 +85,7 @@ struct ContextPlan final : nn::AttentionPlan {
   nn::AttentionGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
                                   const at::Tensor& v, const at::Tensor& sinks,
                                   const nn::BlockOutput& result) const override {
-    nn::BlockwiseGradients gradients(grad_out, q, result, scale);
+    nn::BlockwiseGradients gradients(grad_out, q, result, scores);
     const at::Tensor sum = exchange->visit_and_reduce(pack(k, v), [&](int owner, const at::Tensor& packed) {
       const KeysAndValues block(packed, k.size(3));
       at::Tensor part = at::zeros(packed.sizes(), packed.options().dtype(nn::accumulate_type(packed.scalar_type())));
@@ -113,7 +113,7 @@ nn::AttentionCore context_parallel_attention(const ContextParallel& context) {
     input.mask.check();
     auto plan = c10::make_intrusive<ContextPlan>();
     plan->exchange = exchange;
-    plan->scale = input.scale;
+    plan->scores = {.scale = input.scale, .softcap = input.softcap};
     plan->causal = input.mask.causal;
     plan->largest = input.largest;
     // Without any condition positions do not matter, only that every rank has as many tokens.

@@ -74,6 +74,14 @@ void set_entry(nn::Seams& seams, nn::Projections& project, const TensorParallel&
   }
 }
 
+// A norm over all heads of a token is split like the heads, and its squares are summed over the ranks. Otherwise every
+// rank normalizes different heads with the same weights.
+void split_head_norm(nn::RmsNorm& norm, bool whole, const comm::Group& group) {
+  if (!whole) return partial(norm);
+  split(norm.weight(), 0, group);
+  norm.ranks = &group;
+}
+
 void check_heads(int64_t heads, const char* what, const std::string& fqn, const comm::Group& group) {
   TORCH_CHECK(heads % group.size() == 0, "parallelism.tensor_parallel_degree ", group.size(), " must divide ", heads,
               " ", what, " of ", fqn);
@@ -112,9 +120,9 @@ void split_attention(nn::GroupedAttention& attention, const TensorParallel& tens
   for (nn::Linear* layer : {&attention.wq, &attention.wk, &attention.wv}) split_columns(*layer, group);
   split_rows(attention.wo, tensor);
   if (attention.sinks != nullptr) split(*attention.sinks, 0, group);
-  // Every rank normalizes different heads with the same weights.
-  if (attention.q_norm) partial(*attention.q_norm);
-  if (attention.k_norm) partial(*attention.k_norm);
+  for (std::optional<nn::RmsNorm>* norm : {&attention.q_norm, &attention.k_norm}) {
+    if (*norm) split_head_norm(**norm, attention.options().whole_norm, group);
+  }
   set_entry(attention.seams, attention.project, tensor);
 }
 
@@ -161,10 +169,10 @@ void split_head(nn::Linear& output, const TensorParallel& tensor, bool loss_para
   }
 }
 
-nn::Loss::ByParts vocabulary_parallel_loss_by_parts(const TensorParallel& tensor) {
-  return [whole = enter(tensor), group = tensor.group](const at::Tensor& input, const nn::Parameter& weight,
-                                                       const at::Tensor& labels, int64_t columns) {
-    return nn::head_cross_entropy_sum(whole(input), weight, labels, columns, group);
+nn::Loss::ByParts vocabulary_parallel_loss_by_parts(const TensorParallel& tensor, double softcap) {
+  return [whole = enter(tensor), group = tensor.group, softcap](const at::Tensor& input, const nn::Parameter& weight,
+                                                                const at::Tensor& labels, int64_t columns) {
+    return nn::head_cross_entropy_sum(whole(input), weight, labels, columns, group, softcap);
   };
 }
 

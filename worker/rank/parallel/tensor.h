@@ -39,7 +39,8 @@ void split_head(nn::Linear& output, const TensorParallel& tensor, bool loss_para
 // the group.
 nn::Loss vocabulary_parallel_loss(const comm::Group& group);
 // Same for the input of the head, in the form between sub-blocks, without holding all logits of a rank at once.
-nn::Loss::ByParts vocabulary_parallel_loss_by_parts(const TensorParallel& tensor);
+// `softcap` is that of nn::head_cross_entropy_sum().
+nn::Loss::ByParts vocabulary_parallel_loss_by_parts(const TensorParallel& tensor, double softcap = 0);
 
 // Looks up tokens [B, T] in this rank's rows of the embedding: [B, T, dim], with zeros for tokens of other ranks' rows.
 at::Tensor look_up_own_rows(const at::Tensor& tokens, const nn::Parameter& weight);

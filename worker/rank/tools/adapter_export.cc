@@ -57,7 +57,7 @@ absl::StatusOr<HfLayout> layout_of(const HfMapper& mapper, const std::string& la
   const bool experts = models::adapts_experts(layer);
   TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts, mapper.layouts(experts ? layer : layer + ".weight"));
   if (layout_to_write(layouts) == nullptr || layouts[0].stacked != experts || layouts[0].transposed ||
-      layouts[0].parts > 1 || !layouts[0].rows.empty()) {
+      is_shared(layouts[0]) || !layouts[0].rows.empty()) {
     return absl::UnimplementedError(absl::StrCat(
         layer, ": Hugging Face weights have no separate matrix for this layer, so an adapter cannot name it"));
   }

@@ -5,8 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
-#include "common/plan/hf_config/keys.h"
+#include "common/plan/hf_config/config_class.h"
 #include "common/plan/hf_config/model_match.h"
 #include "common/plan/hf_config/read.h"
 #include "common/plan/models/registry.h"
@@ -19,8 +20,11 @@ using models::ModelSpec;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-const std::vector<std::string> kTypes = {"llama",       "qwen3",   "qwen3_moe",  "deepseek_v2",
-                                         "deepseek_v3", "gpt_oss", "llama4_text"};
+const std::vector<std::string> kTypes = [] {
+  std::vector<std::string> types;
+  for (const auto& [type, any] : config_classes()) types.push_back(type);
+  return types;
+}();
 
 json small(const std::string& type) {
   json config = {{"model_type", type}, {"vocab_size", 200}};
@@ -71,7 +75,7 @@ TEST(HfConfigTest, ClassDefaultsGiveAModel) {
 
 TEST(HfConfigTest, AcceptsAliasesOfTransformers5) {
   for (const std::string& type : kTypes) {
-    const AttributeAlias alias = alias_of(type);
+    const AttributeAlias alias = config_classes().at(type).alias;
     if (alias.first.empty()) continue;
     json config = small(type);
     config[alias.second] = 16;
@@ -88,31 +92,48 @@ TEST(HfConfigTest, RefusesUnsupportedKeys) {
     const char* key;
     json value;
   };
-  const std::vector<Row> rows = {{"llama", "hidden_act", "gelu"},
-                                 {"llama", "attention_bias", true},
-                                 {"llama", "mlp_bias", true},
-                                 {"llama", "partial_rotary_factor", 0.5},
-                                 {"qwen3", "use_sliding_window", true},
-                                 {"qwen3", "layer_types", {"sliding_attention"}},
-                                 {"qwen3_moe", "mlp_only_layers", {0}},
-                                 {"qwen3_moe", "decoder_sparse_step", 2},
-                                 {"deepseek_v2", "norm_topk_prob", true},
-                                 {"deepseek_v2", "topk_method", "noaux_tc"},
-                                 {"deepseek_v2", "scoring_func", "sigmoid"},
-                                 {"deepseek_v3", "scoring_func", "softmax"},
-                                 {"deepseek_v3", "topk_method", "greedy"},
-                                 {"deepseek_v3", "moe_layer_freq", 2},
-                                 {"deepseek_v3", "n_shared_experts", nullptr},
-                                 {"gpt_oss", "attention_bias", false},
-                                 {"gpt_oss", "swiglu_alpha", 1.5},
-                                 {"gpt_oss", "sliding_window", nullptr},
-                                 {"gpt_oss", "layer_types", {"full_attention"}},
-                                 {"gpt_oss", "rope_scaling", nullptr},
-                                 {"llama4_text", "moe_layers", {0, 1}},
-                                 {"llama4_text", "layer_types", {"full_attention"}},
-                                 {"llama4_text", "attention_chunk_size", nullptr},
-                                 {"llama4_text", "no_rope_layers", {1, 0, 0, 1}},
-                                 {"llama", "original_max_position_embeddings", 7}};
+  const std::vector<Row> rows = {
+      {"llama", "hidden_act", "gelu"},
+      {"llama", "partial_rotary_factor", 0.5},
+      {"qwen3", "layer_types", {"sliding_attention"}},
+      {"qwen3_moe", "mlp_only_layers", {0}},
+      {"qwen3_moe", "decoder_sparse_step", 2},
+      {"deepseek_v2", "norm_topk_prob", true},
+      {"deepseek_v2", "topk_method", "noaux_tc"},
+      {"deepseek_v2", "scoring_func", "sigmoid"},
+      {"deepseek_v3", "scoring_func", "softmax"},
+      {"deepseek_v3", "topk_method", "greedy"},
+      {"deepseek_v3", "moe_layer_freq", 2},
+      {"deepseek_v3", "n_shared_experts", nullptr},
+      {"gpt_oss", "attention_bias", false},
+      {"gpt_oss", "swiglu_alpha", 1.5},
+      {"gpt_oss", "sliding_window", nullptr},
+      {"gpt_oss", "layer_types", {"full_attention"}},
+      {"gpt_oss", "rope_scaling", nullptr},
+      {"llama4_text", "moe_layers", {0, 1}},
+      {"llama4_text", "layer_types", {"full_attention"}},
+      {"llama4_text", "attention_chunk_size", nullptr},
+      {"llama4_text", "no_rope_layers", {1, 0, 0, 1}},
+      {"mistral", "attention_bias", true},
+      {"mistral", "layer_types", {"full_attention"}},
+      {"mixtral", "num_experts_per_tok", 0},
+      {"qwen2", "layer_types", json::array()},
+      {"smollm3", "no_rope_layers", {1, 0, 0, 1}},
+      {"smollm3", "layer_types", json(std::vector<std::string>(36, "sliding_attention"))},
+      {"phi3", "rope_scaling", {{"type", "longrope"}, {"short_factor", {1}}, {"long_factor", {1}}}},
+      {"phi3", "rope_parameters", {{"rope_type", "longrope"}}},
+      {"phi3", "partial_rotary_factor", 1.5},
+      {"phi3", "lm_head_bias", true},
+      {"glm4", "partial_rotary_factor", 0.01},
+      {"olmo2", "partial_rotary_factor", 0.5},
+      {"granite", "residual_multiplier", 0},
+      {"gemma2", "hidden_activation", "gelu"},
+      {"gemma2", "use_bidirectional_attention", true},
+      {"gemma3_text", "attn_logit_softcapping", 50.0},
+      {"gemma3_text", "sliding_window_pattern", 0},
+      {"gemma3_text", "sliding_window", nullptr},
+      {"llama", "num_hidden_layers", 1e9},
+      {"llama", "original_max_position_embeddings", 7}};
   for (const Row& row : rows) {
     json config = small(row.type);
     if (std::string(row.key) == "original_max_position_embeddings")
@@ -120,6 +141,140 @@ TEST(HfConfigTest, RefusesUnsupportedKeys) {
     config[row.key] = row.value;
     EXPECT_THAT(refusal(config), HasSubstr(std::string("config.json: ") + row.key + " is ")) << row.type;
   }
+}
+
+// Keys that no list of a class has would be left out silently: they are refused, with the key that was probably meant.
+TEST(HfConfigTest, RefusesUnknownKeys) {
+  for (const std::string& type : kTypes) {
+    EXPECT_THAT(refusal(with(small(type), "/mixture_of_depths", true)),
+                HasSubstr("config.json: mixture_of_depths is true: Titan does not compute it for " + type))
+        << type;
+    EXPECT_THAT(refusal(with(small(type), "/rms_norm_ep", 1e-6)), HasSubstr("did you mean 'rms_norm_eps'?")) << type;
+    EXPECT_TRUE(read_model(with(small(type), "/mixture_of_depths", nullptr)).ok()) << "a null counts as missing";
+  }
+  // A key of another class.
+  EXPECT_THAT(refusal(with(small("llama"), "/residual_multiplier", 0.5)),
+              HasSubstr("residual_multiplier is 0.5: Titan"));
+}
+
+json another(const json& value) {
+  if (value.is_boolean()) return !value.get<bool>();
+  if (value.is_string()) return value.get<std::string>() + "x";
+  if (value.is_number_integer()) return value.get<int64_t>() + 8;
+  if (value.is_number()) return value.get<double>() * 1.5 + 0.25;
+  return json(5);
+}
+
+// Each key of the three lists has the effect that its list says.
+TEST(HfConfigTest, EveryDeclaredKeyHasItsEffect) {
+  // Keys that matter only together with others, and the file in which they do.
+  const std::map<std::string, json> needs = {{"max_window_layers", {{"use_sliding_window", true}}},
+                                             {"sliding_window", {{"use_sliding_window", true}}},
+                                             {"use_sliding_window", {{"sliding_window", 64}}},
+                                             {"intermediate_size_mlp", {{"interleave_moe_layer_step", 2}}},
+                                             {"topk_group", {{"topk_method", "group_limited_greedy"}, {"n_group", 8}}},
+                                             {"n_group", {{"topk_method", "group_limited_greedy"}, {"topk_group", 1}}}};
+  for (const std::string& type : kTypes) {
+    const ConfigClass& config_class = config_classes().at(type);
+    const json plain = models::to_json(spec_of(small(type)));
+    for (const auto& [key, value] : config_class.computed.items()) {
+      json config = small(type);
+      if (const auto more = needs.find(key); more != needs.end()) {
+        for (const auto& [other, set] : more->second.items()) {
+          if (config_class.computed.contains(other) && !(type == "deepseek_v3" && other == "topk_method"))
+            config[other] = set;
+        }
+      }
+      const json before = models::to_json(spec_of(config));
+      config[key] = another(value);
+      const auto read = read_model(config);
+      if (read.ok()) {
+        EXPECT_NE(models::to_json(read->spec), before) << type << " " << key;
+      } else {
+        EXPECT_THAT(std::string(read.status().message()), HasSubstr("config.json: ")) << type << " " << key;
+      }
+    }
+    for (const auto& [key, value] : config_class.only.items()) {
+      EXPECT_THAT(refusal(with(small(type), ("/" + key).c_str(), another(value))), HasSubstr("config.json: " + key))
+          << type;
+      EXPECT_EQ(models::to_json(spec_of(with(small(type), ("/" + key).c_str(), value))), plain) << type << " " << key;
+    }
+    for (const auto* groups : {&config_class.ignored, &ignored_everywhere()}) {
+      for (const IgnoredKeys& group : *groups) {
+        EXPECT_FALSE(group.why.empty());
+        for (const std::string& key : group.names) {
+          if (key == "transformers_version") continue;  // Decides what a missing table of GPT-OSS means.
+          EXPECT_EQ(models::to_json(spec_of(with(small(type), ("/" + key).c_str(), 3))), plain) << type << " " << key;
+        }
+      }
+    }
+  }
+}
+
+TEST(HfConfigTest, WindowsAreReadFromEveryForm) {
+  const std::string window = "sliding_attention", full = "full_attention";
+  ModelSpec spec = spec_of(small("mistral"));
+  EXPECT_EQ(spec.layer_window(0), 4096) << "the class's default";
+  EXPECT_EQ(spec.layer_window(31), 4096);
+  EXPECT_EQ(spec_of(with(small("mistral"), "/sliding_window", nullptr)).layer_window(0), 0);
+  spec = spec_of(with(small("qwen2"), "/use_sliding_window", true));
+  EXPECT_EQ(spec.layer_window(27), 0);
+  EXPECT_EQ(spec.layer_window(28), 4096);
+  EXPECT_EQ(spec.layer_window(31), 4096);
+  EXPECT_EQ(spec_of(small("qwen2")).sliding_window, 0);
+  spec = spec_of(small("gemma3_text"));
+  for (const int64_t layer : {0, 4, 5, 11, 25}) EXPECT_EQ(spec.layer_window(layer) == 0, layer % 6 == 5) << layer;
+  EXPECT_EQ(spec_of(with(small("gemma3_text"), "/sliding_window_pattern", 4)).layer_window(3), 0);
+  EXPECT_EQ(spec_of(small("gemma2")).layer_window(1), 0);
+  // Lists: windows from a layer on, apart from every n-th.
+  json config = with(small("gemma2"), "/num_hidden_layers", 7);
+  spec = spec_of(with(config, "/layer_types", {full, full, window, full, window, full, window}));
+  EXPECT_EQ(spec.window_first_layer, 2);
+  EXPECT_EQ(spec.layer_window(6), 4096);
+  EXPECT_EQ(spec.layer_window(5), 0);
+  EXPECT_EQ(spec_of(with(config, "/layer_types", json(std::vector<std::string>(7, full)))).sliding_window, 0);
+  for (const json& bad : {json({window, window, full, full, window, full, window}), json({window}), json(3),
+                          json({window, full, window, full, window, full, "chunked_attention"})}) {
+    EXPECT_THAT(refusal(with(config, "/layer_types", bad)), HasSubstr("config.json: layer_types is ")) << bad;
+  }
+  // Layers without positions have the windows of SmolLM 3, which is expressible only if the others have none.
+  config = small("smollm3");
+  config.update({{"use_sliding_window", true}, {"sliding_window", 64}});
+  EXPECT_THAT(refusal(config), HasSubstr("use_sliding_window is true"));
+}
+
+TEST(HfConfigTest, RotaryPartsAndLocalThetas) {
+  EXPECT_EQ(spec_of(small("glm4")).rotary_dim, 64);
+  EXPECT_EQ(spec_of(with(small("glm4"), "/partial_rotary_factor", 1.0)).rotary_dim, 0);
+  EXPECT_EQ(spec_of(small("phi3")).rotary_dim, 0);
+  EXPECT_EQ(spec_of(with(small("phi3"), "/partial_rotary_factor", 0.75)).rotary_dim, 72);
+  json table = {{"rope_type", "default"}, {"rope_theta", 7.0}, {"partial_rotary_factor", 0.25}};
+  EXPECT_EQ(spec_of(with(small("glm4"), "/rope_parameters", table)).rotary_dim, 32);
+  EXPECT_EQ(spec_of(small("gemma3_text")).window_rope_theta, 1e4);
+  EXPECT_EQ(spec_of(with(small("gemma3_text"), "/rope_local_base_freq", 5e3)).window_rope_theta, 5e3);
+  // The tables of transformers 5.
+  table = {{"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 2e6}}},
+           {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 3e3}}}};
+  const ModelSpec spec = spec_of(with(small("gemma3_text"), "/rope_parameters", table));
+  EXPECT_EQ(spec.rope_theta, 2e6);
+  EXPECT_EQ(spec.rope_scaling->factor, 8);
+  EXPECT_EQ(spec.window_rope_theta, 3e3);
+  table["sliding_attention"]["rope_type"] = "linear";
+  EXPECT_THAT(refusal(with(small("gemma3_text"), "/rope_parameters", table)), HasSubstr("sliding_attention.rope_type"));
+}
+
+TEST(HfConfigTest, FactorsOfOtherFamilies) {
+  EXPECT_EQ(spec_of(small("gemma2")).attention_scale, 0) << "the head's width, as usual";
+  EXPECT_EQ(spec_of(with(small("gemma2"), "/query_pre_attn_scalar", 144)).attention_scale, 1.0 / 12);
+  EXPECT_EQ(spec_of(small("gemma2")).embedding_scale, 48);
+  EXPECT_EQ(spec_of(small("gemma2")).attention_softcap, 50);
+  EXPECT_EQ(spec_of(with(small("gemma2"), "/final_logit_softcapping", nullptr)).logit_softcap, 0);
+  EXPECT_EQ(spec_of(small("granite")).attention_scale, 1) << "the class's default is not the usual scale";
+  EXPECT_TRUE(spec_of(with(small("llama"), "/attention_bias", true)).attention_out_bias);
+  EXPECT_FALSE(spec_of(small("qwen2")).attention_out_bias);
+  EXPECT_TRUE(spec_of(small("qwen2")).attention_bias);
+  EXPECT_TRUE(spec_of(with(small("smollm3"), "/mlp_bias", true)).mlp_bias);
+  EXPECT_EQ(spec_of(with(small("deepseek_v3"), "/model_type", "kimi_k2")).name, "deepseek_v3");
 }
 
 json rope_of(const char* type, json more) {
@@ -173,9 +328,10 @@ TEST(HfConfigTest, ReadsEveryFormOfYarn) {
   EXPECT_THAT(refused("llama", {{"factor", 0}, {"truncate", false}}), HasSubstr("rope_scaling.factor is 0"));
 }
 
-TEST(HfConfigTest, EveryFamilyAcceptsLinearAndLlama3Scaling) {
+TEST(HfConfigTest, OtherFamiliesAcceptLinearAndLlama3Scaling) {
   for (const std::string& type : kTypes) {
     SCOPED_TRACE(type);
+    if (type == "phi3") continue;  // Its class has only LongRoPE.
     ModelSpec spec = spec_of(rope_of(type.c_str(), {{"rope_type", "linear"}, {"factor", 2.5}}));
     EXPECT_EQ(spec.rope_scaling->factor, 2.5);
     EXPECT_EQ(spec.rope_scaling->original_seq_len, 0) << "every wavelength is longer";

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <set>
 
 #include "absl/strings/str_replace.h"
@@ -64,6 +66,34 @@ constexpr Expected kExpected[] = {
     {"gpt_oss", "120b", 116829156672, 116829156672, 34420975488, 45292611456},
 };
 
+// Families that torchtitan lacks, as transformers' classes count them.
+struct Counted {
+  const char *name, *flavor;
+  int64_t params;
+};
+constexpr Counted kCounted[] = {
+    {"mistral", "debugmodel", 1213568}, {"mistral", "7B", 7248023552},      {"mistral", "7B_v0.1", 7241732096},
+    {"mistral", "12B", 12247782400},    {"mistral", "24B", 23572403200},    {"mixtral", "debugmodel", 1510528},
+    {"mixtral", "8x7B", 46702792704},   {"mixtral", "8x22B", 140620634112}, {"qwen2", "debugmodel", 854144},
+    {"qwen2", "0.5B", 494032768},       {"qwen2", "1.5B", 1543714304},      {"qwen2", "3B", 3085938688},
+    {"qwen2", "7B", 7615616512},        {"qwen2", "14B", 14770033664},      {"qwen2", "32B", 32763876352},
+    {"qwen2", "72B", 72706203648},      {"smollm3", "debugmodel", 853120},  {"smollm3", "3B", 3075098624},
+    {"phi3", "debugmodel", 1115264},    {"phi3", "mini-4k", 3821079552},    {"phi3", "medium-4k", 13960238080},
+    {"phi3", "phi-4", 14659507200},     {"olmo2", "debugmodel", 1116032},   {"olmo2", "1B", 1484916736},
+    {"olmo2", "7B", 7298617344},        {"olmo2", "13B", 13716198400},      {"olmo2", "32B", 32234279936},
+    {"glm4", "debugmodel", 1166592},    {"glm4", "9B", 9400279040},         {"gemma2", "debugmodel", 952448},
+    {"gemma2", "2B", 2614341888},       {"gemma2", "9B", 9241705984},       {"gemma2", "27B", 27227128320},
+    {"gemma3", "debugmodel", 1470416},  {"gemma3", "270M", 268098176},      {"gemma3", "1B", 999885952},
+    {"gemma3", "4B", 3880263168},       {"gemma3", "12B", 11766034176},     {"gemma3", "27B", 27009346304},
+    {"granite", "debugmodel", 853120},  {"granite", "2B", 2533531648},      {"granite", "8B", 8170848256},
+};
+
+TEST(ModelsTest, CountsMatchTransformers) {
+  for (const Counted& counted : kCounted)
+    EXPECT_EQ(parameter_count(spec(counted.name, counted.flavor)), counted.params)
+        << counted.name << " " << counted.flavor;
+}
+
 TEST(ModelsTest, CountsMatchTorchtitan) {
   for (const Expected& expected : kExpected) {
     SCOPED_TRACE(std::string(expected.name) + " " + expected.flavor);
@@ -75,12 +105,12 @@ TEST(ModelsTest, CountsMatchTorchtitan) {
   }
 }
 
-// The table above has every flavor except the six that only Titan has, the five of Flux (flux_test.cc), two with SigLIP
-// 2 (vision_spec_test.cc) and the four of Qwen3-VL (qwen3_vl_test.cc).
+// The tables above have every flavor except the six that only Titan has, the five of Flux (flux_test.cc), two with
+// SigLIP 2 (vision_spec_test.cc) and the four of Qwen3-VL (qwen3_vl_test.cc).
 TEST(ModelsTest, EveryFlavorIsPinned) {
   size_t flavors_found = 0;
   for (const std::string& name : names()) flavors_found += flavors(name).size();
-  EXPECT_EQ(flavors_found, std::size(kExpected) + 6 + 5 + 2 + 4);
+  EXPECT_EQ(flavors_found, std::size(kExpected) + std::size(kCounted) + 6 + 5 + 2 + 4);
 }
 
 // The tied sizes of Llama 3.2, as Hugging Face counts them.
@@ -207,6 +237,40 @@ TEST(ConsistencyTest, ContradictionsAreNamed) {
             "moe.num_limited_groups: 9 is not from 1 to moe.num_expert_groups, 8");
   EXPECT_EQ(wrong("qwen3", "30B-A3B", [](ModelSpec& s) { s.moe->score_func = "relu"; }),
             "moe.score_func: \"relu\" is neither sigmoid nor softmax");
+}
+
+// Options of decoders that have no meaning, or that are not computed together, are named.
+TEST(ConsistencyTest, OptionsOfDecodersAreChecked) {
+  const auto wrong = [](const char* name, const char* flavor, const std::function<void(ModelSpec&)>& change) {
+    ModelSpec changed = spec(name, flavor);
+    change(changed);
+    return inconsistency(changed);
+  };
+  const auto llama = [&](const std::function<void(ModelSpec&)>& change) { return wrong("llama3", "8B", change); };
+  EXPECT_EQ(llama([](ModelSpec& s) { s.rotary_dim = 3; }),
+            "rotary_dim: 3 is not an even number from 0 to head_dim, 128");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.rotary_dim = 130; }),
+            "rotary_dim: 130 is not an even number from 0 to head_dim, 128");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.qk_norm_whole = true; }), "qk_norm_whole: it needs qk_norm");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.window_rope_theta = 1e4; }), "window_rope_theta: it needs a sliding_window");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.sliding_window = -1; }), "sliding_window: -1 is below 0");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.window_step = -2; }), "window_step: -2 is below 0");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.window_first_layer = -2; }), "window_first_layer: -2 is below 0");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.attention_softcap = -1; }), "attention_softcap: -1 is not 0 or above");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.logit_softcap = NAN; }), "logit_softcap: nan is not 0 or above");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.logit_divisor = 0; }), "logit_divisor: 0 is not above 0");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.residual_scale = -1; }), "residual_scale: -1 is not above 0");
+  EXPECT_EQ(llama([](ModelSpec& s) { s.norm_offset = 0.5; }), "norm_offset: 0.5 is neither 0 nor 1");
+  EXPECT_EQ(wrong("deepseek_v3", "671B", [](ModelSpec& s) { s.attention_softcap = 30; }),
+            "attention_softcap: latent attention has no such option");
+  EXPECT_EQ(wrong("qwen3", "30B-A3B", [](ModelSpec& s) { s.activation = Activation::kGeluTanh; }),
+            "activation: experts compute silu only");
+  EXPECT_EQ(wrong("qwen3", "30B-A3B",
+                  [](ModelSpec& s) {
+                    s.ffn_hidden = 0;
+                    s.mlp_bias = true;
+                  }),
+            "mlp_bias: no layer has a dense feed-forward");
 }
 
 // Every number in a manifest identifies its model, except those that training may change.

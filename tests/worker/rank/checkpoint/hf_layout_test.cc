@@ -55,6 +55,15 @@ class HfLayoutTest : public ::testing::Test {
     std::vector<std::pair<std::string, at::Tensor>> tensors;
     const std::vector<at::Tensor> values = to_hf(layout, full);
     for (size_t i = 0; i < values.size(); ++i) {
+      if (layout.total_rows > 0) {
+        std::vector<int64_t> whole = full.sizes().vec();
+        whole[0] = layout.total_rows;
+        at::Tensor other = at::zeros(whole, values[i].options());
+        other.narrow(0, layout.first_row, values[i].size(0)).copy_(values[i]);
+        tensors.emplace_back(layout.keys.at(i), other);
+        EXPECT_EQ(other.sizes().vec(), hf_shape(layout, full.sizes().vec(), i));
+        continue;
+      }
       std::vector<at::Tensor> side(static_cast<size_t>(layout.parts), at::zeros_like(values[i]));
       side.at(static_cast<size_t>(layout.part)) = values[i];
       tensors.emplace_back(layout.keys.at(i), layout.parts > 1 ? at::cat(side, -1) : values[i]);
@@ -79,7 +88,7 @@ TEST_F(HfLayoutTest, ReadsAnyBoxOfAnyLayout) {
   for (int round = 0; round < 200; ++round) {
     HfLayout layout{.keys = {"t"}};
     std::vector<int64_t> shape;
-    switch (round % 8) {
+    switch (round % 9) {
       case 0:  // Unchanged, any number of dims.
         for (int64_t dims = draw(1, 3); dims > 0; --dims) shape.push_back(draw(1, 7));
         break;
@@ -111,6 +120,13 @@ TEST_F(HfLayoutTest, ReadsAnyBoxOfAnyLayout) {
           layout.keys.push_back("t." + std::to_string(count));
           shape[0] += layout.rows.back().count;
         }
+        break;
+      }
+      case 8: {  // Some rows of a tensor.
+        shape = {draw(1, 5)};
+        for (int64_t dims = draw(0, 2); dims > 0; --dims) shape.push_back(draw(1, 4));
+        layout.first_row = draw(0, 4);
+        layout.total_rows = layout.first_row + shape[0] + draw(0, 3);
         break;
       }
       case 7:  // A convolution's weight.

@@ -10,7 +10,7 @@ namespace {
 
 // Computes plain softmax attention of the last token of k, v [Hkv, T, D] over the tokens that the mask shows.
 at::Tensor reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const nn::AttentionMask& mask,
-                     double scale, const at::Tensor& sinks) {
+                     double scale, const at::Tensor& sinks, double softcap) {
   const int64_t tokens = k.size(1), shared = q.size(0) / k.size(0);
   int64_t first = 0;
   if (mask.window > 0) first = std::max(first, tokens - mask.window);
@@ -18,7 +18,9 @@ at::Tensor reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   std::vector<at::Tensor> heads;
   for (int64_t head = 0; head < q.size(0); ++head) {
     const at::Tensor keys = k[head / shared].slice(0, first), values = v[head / shared].slice(0, first);
-    at::Tensor weights = at::exp(at::mv(keys, q[head]) * scale);
+    at::Tensor scores = at::mv(keys, q[head]) * scale;
+    if (softcap > 0) scores = softcap * at::tanh(scores / softcap);
+    at::Tensor weights = at::exp(scores);
     at::Tensor sum = weights.sum();
     if (sinks.defined()) sum = sum + at::exp(sinks[head]);
     heads.push_back(at::mv(values.t(), weights / sum));
@@ -34,6 +36,7 @@ TEST(CachedAttentionTest, RingAttentionMatchesMaskedAttention) {
         nn::AttentionMask{.window = 100}, nn::AttentionMask{.window = 1}}) {
     for (const bool with_sinks : {false, true}) {
       const int64_t ring = ring_size(mask, longest);
+      const double softcap = with_sinks ? 0 : mask.window > 0 ? 1.2 : 0;
       const at::Tensor k = at::randn({rows, shared, longest, dim}, at::kDouble);
       const at::Tensor v = at::randn({rows, shared, longest, value_dim}, at::kDouble);
       const at::Tensor sinks = with_sinks ? at::randn({heads}, at::kDouble) : at::Tensor();
@@ -54,10 +57,10 @@ TEST(CachedAttentionTest, RingAttentionMatchesMaskedAttention) {
         const at::Tensor places = at::tensor(positions, at::kLong);
         const at::Tensor q = at::randn({rows, heads, dim}, at::kDouble);
         const at::Tensor got = attend_slots(q, ring_k.narrow(2, 0, used), ring_v.narrow(2, 0, used),
-                                            visible_slots(places, ring, used, mask), 0.3, sinks);
+                                            visible_slots(places, ring, used, mask), 0.3, sinks, softcap);
         for (int64_t row = 0; row < rows; ++row) {
           const at::Tensor want = reference(q[row], k[row].slice(1, 0, positions[row] + 1),
-                                            v[row].slice(1, 0, positions[row] + 1), mask, 0.3, sinks);
+                                            v[row].slice(1, 0, positions[row] + 1), mask, 0.3, sinks, softcap);
           ASSERT_LE((got[row] - want).abs().max().item<double>(), 1e-12)
               << "window " << mask.window << " chunk " << mask.chunk << " step " << step << " row " << row;
         }

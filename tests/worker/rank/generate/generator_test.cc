@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "gtest/gtest.h"
+#include "tests/numerics/small_models/option_specs.h"
 #include "tests/worker/rank/comm/thread_ranks.h"
 #include "tests/worker/rank/model/testing.h"
 #include "worker/rank/generate/kv_cache.h"
@@ -143,6 +144,16 @@ INSTANTIATE_TEST_SUITE_P(Families, GeneratorTest, ::testing::ValuesIn([] {
                            std::erase_if(all, [](const SmallModel& model) {
                              return model.what.find("documents") != std::string::npos;
                            });
+                           return all;
+                         }()),
+                         [](const auto& info) { return info.param.what; });
+
+// Windows on some layers or all, other positions in windows, capped scores and logits, scales, and positions on a part
+// of each head.
+INSTANTIATE_TEST_SUITE_P(Options, GeneratorTest, ::testing::ValuesIn([] {
+                           std::vector<SmallModel> all;
+                           for (const std::string& family : testing::option_families())
+                             all.push_back({family, testing::option_spec(family), 32});
                            return all;
                          }()),
                          [](const auto& info) { return info.param.what; });

@@ -6,14 +6,18 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <map>
+#include <random>
 #include <set>
 
 #include "common/io/storage/file.h"
+#include "common/plan/hf_config/config_class.h"
 #include "common/plan/hf_config/model_match.h"
 #include "common/plan/hf_config/read.h"
 #include "common/plan/models/registry.h"
 #include "common/plan/models/sizes.h"
+#include "common/plan/models/spec_json.h"
 #include "worker/rank/checkpoint/formats/hugging_face/hf_mapper.h"
 #include "worker/rank/checkpoint/loading/model_check.h"
 
@@ -35,7 +39,7 @@ TEST(HfNamesTest, EveryParameterHasADistinctPlace) {
       if (spec.flux) continue;  // Several tensors make one parameter: see flux_test.
       const auto mapper = make_hf_mapper(spec);
       ASSERT_TRUE(mapper.ok()) << mapper.status();
-      std::set<std::pair<std::string, int64_t>> taken;  // Tensor, and the part of it.
+      std::set<std::pair<std::string, int64_t>> taken;  // Tensor, and the part or row of it.
       for (const models::ParameterSpec& tensor : models::parameters(spec)) {
         const auto layouts = (*mapper)->layouts(tensor.fqn);
         ASSERT_TRUE(layouts.ok()) << layouts.status();
@@ -43,7 +47,7 @@ TEST(HfNamesTest, EveryParameterHasADistinctPlace) {
         const HfLayout& layout = layouts->front();
         EXPECT_EQ(layout.keys.size(), layout.stacked ? tensor.shape[0] : 1u) << tensor.fqn;
         for (const std::string& key : layout.keys) {
-          EXPECT_TRUE(taken.emplace(key, layout.part).second) << key;
+          EXPECT_TRUE(taken.emplace(key, layout.part + layout.first_row).second) << key;
           EXPECT_TRUE((*mapper)->knows(key)) << key;
         }
       }
@@ -74,6 +78,21 @@ TEST(HfNamesTest, LayoutsOfTheFamilies) {
   EXPECT_EQ(gate.keys.at(0), "language_model.model.layers.0.feed_forward.experts.gate_up_proj");
   EXPECT_TRUE(gate.transposed && gate.parts == 2 && gate.part == 0 && fused.part == 1);
   EXPECT_TRUE(llama4->layouts("layers.0.moe.expert_bias")->empty()) << "dropped";
+
+  // 40 heads of queries, 10 of keys and 10 of values, each 128 wide.
+  const auto phi = mapper_of("phi3", "phi-4");
+  const HfLayout values = first(*phi, "layers.3.attention.wv.weight");
+  EXPECT_EQ(values.keys.at(0), "model.layers.3.self_attn.qkv_proj.weight");
+  EXPECT_TRUE(values.first_row == 6400 && values.total_rows == 7680) << values.first_row;
+  EXPECT_EQ(first(*phi, "layers.3.feed_forward.w3.weight").first_row, 17920);
+  const auto glm = mapper_of("glm4", "9B");
+  EXPECT_EQ(first(*glm, "layers.0.ffn_norm.weight").keys.at(0), "model.layers.0.post_attention_layernorm.weight");
+  EXPECT_EQ(first(*glm, "layers.0.attention_post_norm.weight").keys.at(0),
+            "model.layers.0.post_self_attn_layernorm.weight");
+  EXPECT_EQ(first(*glm, "layers.0.attention.wq.weight").permute_heads, 0) << "its class rotates neighbours";
+  EXPECT_EQ(glm->layouts("layers.0.attention.wo.bias").status().code(), absl::StatusCode::kNotFound);
+  const auto gemma = *mapper_of("gemma3", "4B")->layouts("layers.1.ffn_post_norm.weight");
+  EXPECT_EQ(gemma.at(1).keys.at(0), "language_model.model.layers.1.post_feedforward_layernorm.weight") << "the release";
 
   const auto gpt_oss = mapper_of("gpt_oss", "20b");
   const auto mlp1 = *gpt_oss->layouts("layers.0.moe.experts.mlp1_weight");
@@ -319,6 +338,59 @@ TEST(HfNamesTest, ConfigDescribesTheWholeModel) {
   }
 }
 
+// Draws a value for a key of a configuration class, of the type of its default.
+nlohmann::json drawn(std::mt19937& random, const std::string& key, const nlohmann::json& usual, int64_t layers) {
+  const auto draw = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  if (key == "layer_types") {
+    const int64_t first = draw(0, layers), step = draw(1, 4);
+    nlohmann::json types = nlohmann::json::array();
+    for (int64_t layer = 0; layer < layers; ++layer)
+      types.push_back(layer >= first && (layer + 1) % step != 0 ? "sliding_attention" : "full_attention");
+    return types;
+  }
+  if (key == "sliding_window") return draw(1, 64);
+  if (key == "max_window_layers") return draw(0, layers);
+  if (key == "head_dim") return 2 * draw(4, 32);
+  if (key == "partial_rotary_factor") return 0.25 * static_cast<double>(draw(2, 4));
+  if (usual.is_boolean()) return draw(0, 1) == 1;
+  if (usual.is_number_integer()) return draw(2, 12);
+  if (usual.is_number_float() || key.ends_with("softcapping"))
+    return std::exp(0.1 * static_cast<double>(draw(-20, 20)));
+  return usual;
+}
+
+// An export of a model says what its config.json said, for any numbers.
+TEST(HfNamesTest, RandomConfigsComeBack) {
+  std::mt19937 random(::testing::UnitTest::GetInstance()->random_seed());
+  for (const auto& [type, config_class] : hf_config::config_classes()) {
+    SCOPED_TRACE(type);
+    int read_ones = 0;
+    for (int round = 0; round < 40; ++round) {
+      nlohmann::json config = {{"model_type", type}, {"vocab_size", 200}, {"num_experts_per_tok", 2}};
+      if (!config_class.computed.contains("num_experts_per_tok")) config.erase("num_experts_per_tok");
+      const auto layers = std::uniform_int_distribution<int64_t>(2, 13)(random);
+      config["num_hidden_layers"] = layers;
+      for (const auto& [key, usual] : config_class.computed.items()) {
+        if (config.contains(key) || random() % 2 == 0) continue;
+        config[key] = drawn(random, key, usual, layers);
+      }
+      config["hidden_size"] =
+          32 * config.value("num_attention_heads", config_class.computed["num_attention_heads"].get<int64_t>());
+      const auto read = hf_config::read_model(config);
+      if (!read.ok()) continue;  // Numbers that do not go together.
+      ++read_ones;
+      const nlohmann::json exported = make_hf_mapper(read->spec).value()->config();
+      const auto again = hf_config::read_model(exported);
+      ASSERT_TRUE(again.ok()) << again.status() << exported;
+      EXPECT_EQ(models::to_json(again->spec), models::to_json(read->spec)) << config;
+      EXPECT_EQ(make_hf_mapper(again->spec).value()->config(), exported);
+    }
+    EXPECT_GE(read_ones, 3);
+  }
+}
+
 TEST(HfNamesTest, ReleasedConfigGivesItsModel) {
   const std::string folder = ::testing::TempDir() + "released." + std::to_string(::getpid());
   storage::Files& files = storage::posix_files();
@@ -367,7 +439,7 @@ TEST(HfNamesTest, RefusesUnsupportedConfigsByKey) {
   EXPECT_THAT(refusal("/model_type", "mamba"), ::testing::HasSubstr("model_type is \"mamba\"; deepseek_v2"));
   EXPECT_THAT(refusal("/model_type", 5), ::testing::HasSubstr("model_type is 5; a text"));
   EXPECT_THAT(refusal("/hidden_act", "gelu"), ::testing::HasSubstr("hidden_act is \"gelu\"; only \"silu\""));
-  EXPECT_THAT(refusal("/attention_bias", true), ::testing::HasSubstr("attention_bias is true"));
+  EXPECT_THAT(refusal("/attention_scale", 2), ::testing::HasSubstr("attention_scale is 2: Titan does not compute it"));
   EXPECT_THAT(refusal("/hidden_size", -4), ::testing::HasSubstr("hidden_size is -4"));
   EXPECT_THAT(refusal("/hidden_size", "x"), ::testing::HasSubstr("hidden_size is \"x\""));
   EXPECT_THAT(refusal("/rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}),

@@ -7,9 +7,17 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 
+// Whether a layer sees only the last tokens. Every window_step-th layer, counted from 1, and the first ones see all.
+bool in_window(const models::ModelSpec& spec, int64_t layer) {
+  if (spec.sliding_window == 0 || layer < spec.window_first_layer) return false;
+  return spec.window_step == 0 || layer % spec.window_step != spec.window_step - 1;
+}
+
 // Returns the frequency of pair i of a rotation of `dim` channels.
-double frequency(const models::ModelSpec& spec, int64_t dim, int64_t i, int64_t seq_len) {
-  const double plain = std::pow(spec.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
+double frequency(const models::ModelSpec& spec, int64_t layer, int64_t dim, int64_t i, int64_t seq_len) {
+  const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(dim);
+  if (spec.window_rope_theta > 0 && in_window(spec, layer)) return std::pow(spec.window_rope_theta, exponent);
+  const double plain = std::pow(spec.rope_theta, exponent);
   if (spec.rope_scaling) {
     const models::LlamaRopeScaling& s = *spec.rope_scaling;
     const double wavelength = 2 * kPi / plain, context = static_cast<double>(s.original_seq_len);
@@ -35,17 +43,18 @@ double frequency(const models::ModelSpec& spec, int64_t dim, int64_t i, int64_t 
   return slowed * plain / yarn.factor + (1 - slowed) * plain;
 }
 
-// Rotates x [B, T, H, D] pair by pair.
-at::Tensor rotate(const models::ModelSpec& spec, const at::Tensor& x, int64_t seq_len) {
-  const int64_t dim = x.size(3), half = dim / 2;
+// Rotates x [B, T, H, D] pair by pair, or its first channels.
+at::Tensor rotate(const models::ModelSpec& spec, int64_t layer, const at::Tensor& x, int64_t seq_len) {
+  const int64_t dim = spec.rotary_dim > 0 ? spec.rotary_dim : x.size(3), half = dim / 2;
   const at::Tensor place = at::arange(x.size(1), at::kDouble).view({1, -1, 1});
-  double grow = spec.yarn && spec.yarn->scales_cos_sin ? 0.1 * std::log(spec.yarn->factor) + 1 : 1.0;
-  if (spec.yarn && spec.yarn->cos_sin_factor > 0) grow = spec.yarn->cos_sin_factor;
-  std::vector<at::Tensor> channels(static_cast<size_t>(dim));
+  const bool local = spec.window_rope_theta > 0 && in_window(spec, layer);
+  double grow = spec.yarn && spec.yarn->scales_cos_sin && !local ? 0.1 * std::log(spec.yarn->factor) + 1 : 1.0;
+  if (spec.yarn && spec.yarn->cos_sin_factor > 0 && !local) grow = spec.yarn->cos_sin_factor;
+  std::vector<at::Tensor> channels = x.unbind(3);
   for (int64_t i = 0; i < half; ++i) {
     const bool halves = spec.rope == models::RopeStyle::kRotateHalf;
     const int64_t a = halves ? i : 2 * i, b = halves ? i + half : 2 * i + 1;
-    const at::Tensor angle = place * frequency(spec, dim, i, seq_len);
+    const at::Tensor angle = place * frequency(spec, layer, dim, i, seq_len);
     const at::Tensor u = x.select(3, a), v = x.select(3, b);
     channels[static_cast<size_t>(a)] = (u * angle.cos() - v * angle.sin()) * grow;
     channels[static_cast<size_t>(b)] = (u * angle.sin() + v * angle.cos()) * grow;
@@ -56,11 +65,11 @@ at::Tensor rotate(const models::ModelSpec& spec, const at::Tensor& x, int64_t se
 // Returns [B or 1, 1, T, T]: whether token i (rows) sees token j.
 at::Tensor visible(const models::ModelSpec& spec, int64_t layer, int64_t length, const at::Tensor& documents) {
   at::Tensor see = at::zeros({length, length}, at::kBool);
-  const bool chunked = spec.nope_layer_step > 0 && spec.layer_has_positions(layer);
+  const bool chunked = spec.nope_layer_step > 0 && spec.attention_chunk > 0 && spec.layer_has_positions(layer);
   for (int64_t i = 0; i < length; ++i) {
     for (int64_t j = 0; j <= i; ++j) {
       bool sees = true;
-      if (spec.sliding_window > 0 && layer % 2 == 0) sees = i - j < spec.sliding_window;
+      if (in_window(spec, layer)) sees = i - j < spec.sliding_window;
       if (chunked) sees = sees && i / spec.attention_chunk == j / spec.attention_chunk;
       see[i][j] = sees;
     }
@@ -71,12 +80,13 @@ at::Tensor visible(const models::ModelSpec& spec, int64_t layer, int64_t length,
 }
 
 // Computes [B, T, H * Dv] from q [B, T, H, D], k [B, T, Hkv, D] and v [B, T, Hkv, Dv].
-at::Tensor softmax_attention(const at::Tensor& q, at::Tensor k, at::Tensor v, double scale, const at::Tensor& see,
-                             const at::Tensor& sinks) {
+at::Tensor softmax_attention(const at::Tensor& q, at::Tensor k, at::Tensor v, double scale, double cap,
+                             const at::Tensor& see, const at::Tensor& sinks) {
   const int64_t repeat = q.size(2) / k.size(2);
   k = k.repeat_interleave(repeat, 2);
   v = v.repeat_interleave(repeat, 2);
   at::Tensor scores = at::einsum("bihd,bjhd->bhij", {q, k}) * scale;
+  if (cap > 0) scores = cap * (scores / cap).tanh();
   scores = scores.masked_fill(see.logical_not(), -std::numeric_limits<double>::infinity());
   if (sinks.defined()) {
     const at::Tensor sink = sinks.view({1, -1, 1, 1}).expand({scores.size(0), scores.size(1), scores.size(2), 1});
@@ -86,46 +96,55 @@ at::Tensor softmax_attention(const at::Tensor& q, at::Tensor k, at::Tensor v, do
   return at::einsum("bhij,bjhd->bihd", {shares, v}).flatten(2);
 }
 
-at::Tensor latent(const models::ModelSpec& spec, const Weights& weights, const std::string& fqn, const at::Tensor& x,
-                  const at::Tensor& see, int64_t seq_len) {
+at::Tensor latent(const models::ModelSpec& spec, const Weights& weights, int64_t layer, const std::string& fqn,
+                  const at::Tensor& x, const at::Tensor& see, int64_t seq_len) {
   const auto w = [&](const char* name) { return weights.at(fqn + name); };
+  const auto norm = [&](const at::Tensor& values, const char* name) {
+    return reference_norm(values, w(name) + spec.norm_offset, spec.norm_eps);
+  };
   const int64_t batch = x.size(0), length = x.size(1), nope = spec.qk_nope_head_dim, rope = spec.qk_rope_head_dim;
-  at::Tensor q =
-      spec.q_lora_rank == 0
-          ? at::matmul(x, w(".wq.weight").t())
-          : at::matmul(reference_norm(at::matmul(x, w(".wq_a.weight").t()), w(".q_norm.weight"), spec.norm_eps),
-                       w(".wq_b.weight").t());
+  at::Tensor q = spec.q_lora_rank == 0
+                     ? at::matmul(x, w(".wq.weight").t())
+                     : at::matmul(norm(at::matmul(x, w(".wq_a.weight").t()), ".q_norm.weight"), w(".wq_b.weight").t());
   q = q.view({batch, length, spec.n_heads, nope + rope});
   const at::Tensor down = at::matmul(x, w(".wkv_a.weight").t());
-  const at::Tensor key = rotate(spec, down.slice(2, spec.kv_lora_rank).unsqueeze(2), seq_len);
-  const at::Tensor up =
-      at::matmul(reference_norm(down.slice(2, 0, spec.kv_lora_rank), w(".kv_norm.weight"), spec.norm_eps),
-                 w(".wkv_b.weight").t())
-          .view({batch, length, spec.n_heads, nope + spec.v_head_dim});
-  q = at::cat({q.slice(3, 0, nope), rotate(spec, q.slice(3, nope), seq_len)}, 3);
+  const at::Tensor key = rotate(spec, layer, down.slice(2, spec.kv_lora_rank).unsqueeze(2), seq_len);
+  const at::Tensor up = at::matmul(norm(down.slice(2, 0, spec.kv_lora_rank), ".kv_norm.weight"), w(".wkv_b.weight").t())
+                            .view({batch, length, spec.n_heads, nope + spec.v_head_dim});
+  q = at::cat({q.slice(3, 0, nope), rotate(spec, layer, q.slice(3, nope), seq_len)}, 3);
   const at::Tensor k = at::cat({up.slice(3, 0, nope), key.repeat({1, 1, spec.n_heads, 1})}, 3);
   double scale = 1 / std::sqrt(static_cast<double>(nope + rope));
   if (spec.yarn && seq_len > spec.yarn->original_seq_len) {
     scale *= std::pow(0.1 * spec.yarn->mscale * std::log(spec.yarn->factor) + 1, 2);
   }
-  return at::matmul(softmax_attention(q, k, up.slice(3, nope), scale, see, {}), w(".wo.weight").t());
+  return at::matmul(softmax_attention(q, k, up.slice(3, nope), scale, /*cap=*/0, see, {}), w(".wo.weight").t());
 }
 
 at::Tensor grouped(const models::ModelSpec& spec, const Weights& weights, int64_t layer, const std::string& fqn,
                    const at::Tensor& x, const at::Tensor& see, int64_t seq_len) {
   const auto project = [&](const at::Tensor& in, const char* name) {
     const at::Tensor y = at::matmul(in, weights.at(fqn + name + ".weight").t());
-    return spec.attention_bias ? y + weights.at(fqn + name + ".bias") : y;
+    const bool biased = spec.attention_bias && (spec.attention_out_bias || std::string(name) != ".wo");
+    return biased ? y + weights.at(fqn + name + ".bias") : y;
   };
-  const auto heads = [&](const char* name) { return project(x, name).view({x.size(0), x.size(1), -1, spec.head_dim}); };
-  at::Tensor q = heads(".wq"), k = heads(".wk");
-  if (spec.qk_norm) {
-    q = reference_norm(q, weights.at(fqn + ".q_norm.weight"), spec.norm_eps);
-    k = reference_norm(k, weights.at(fqn + ".k_norm.weight"), spec.norm_eps);
+  const auto norm = [&](const at::Tensor& values, const char* name) {
+    return reference_norm(values, weights.at(fqn + name) + spec.norm_offset, spec.norm_eps);
+  };
+  at::Tensor q = project(x, ".wq"), k = project(x, ".wk");
+  if (spec.qk_norm_whole) {
+    q = norm(q, ".q_norm.weight");
+    k = norm(k, ".k_norm.weight");
+  }
+  const auto heads = [&](const at::Tensor& y) { return y.view({x.size(0), x.size(1), -1, spec.head_dim}); };
+  q = heads(q);
+  k = heads(k);
+  if (spec.qk_norm && !spec.qk_norm_whole) {
+    q = norm(q, ".q_norm.weight");
+    k = norm(k, ".k_norm.weight");
   }
   if (spec.layer_has_positions(layer)) {
-    q = rotate(spec, q, seq_len);
-    k = rotate(spec, k, seq_len);
+    q = rotate(spec, layer, q, seq_len);
+    k = rotate(spec, layer, k, seq_len);
     if (spec.rotated_qk_norm) {
       q = reference_norm(q, at::ones({spec.head_dim}, at::kDouble), spec.norm_eps);
       k = reference_norm(k, at::ones({spec.head_dim}, at::kDouble), spec.norm_eps);
@@ -138,7 +157,9 @@ at::Tensor grouped(const models::ModelSpec& spec, const Weights& weights, int64_
     }
     q = q * at::tensor(factor, at::kDouble).view({1, -1, 1, 1});
   }
-  const at::Tensor mixed = softmax_attention(q, k, heads(".wv"), 1 / std::sqrt(static_cast<double>(spec.head_dim)), see,
+  const double scale =
+      spec.attention_scale > 0 ? spec.attention_scale : 1 / std::sqrt(static_cast<double>(spec.head_dim));
+  const at::Tensor mixed = softmax_attention(q, k, heads(project(x, ".wv")), scale, spec.attention_softcap, see,
                                              spec.attention_sinks ? weights.at(fqn + ".sinks") : at::Tensor());
   return project(mixed, ".wo");
 }
@@ -149,7 +170,7 @@ at::Tensor reference_attention(const models::ModelSpec& spec, const Weights& wei
                                const at::Tensor& x, const at::Tensor& documents, int64_t seq_len) {
   const std::string fqn = "layers." + std::to_string(layer) + ".attention";
   const at::Tensor see = visible(spec, layer, x.size(1), documents);
-  return spec.attention == models::Attention::kLatent ? latent(spec, weights, fqn, x, see, seq_len)
+  return spec.attention == models::Attention::kLatent ? latent(spec, weights, layer, fqn, x, see, seq_len)
                                                       : grouped(spec, weights, layer, fqn, x, see, seq_len);
 }
 

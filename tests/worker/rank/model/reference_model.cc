@@ -1,6 +1,7 @@
 #include "tests/worker/rank/model/reference_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -67,6 +68,19 @@ at::Tensor reference_norm(const at::Tensor& x, const at::Tensor& weight, double 
   return x / (x.pow(2).mean(-1, true) + eps).sqrt() * weight;
 }
 
+at::Tensor reference_feed_forward(const models::ModelSpec& spec, const Weights& weights, const std::string& fqn,
+                                  const at::Tensor& x) {
+  const auto project = [&](const at::Tensor& in, const char* name) {
+    const at::Tensor y = at::matmul(in, weights.at(fqn + name + ".weight").t());
+    return spec.mlp_bias ? y + weights.at(fqn + name + ".bias") : y;
+  };
+  const at::Tensor gate = project(x, ".w1"), linear = project(x, ".w3");
+  if (spec.activation == models::Activation::kSilu) return project(gate * gate.sigmoid() * linear, ".w2");
+  const double slope = std::sqrt(2 / std::acos(-1.0));
+  const at::Tensor bend = (slope * (gate + 0.044715 * gate * gate * gate)).tanh();
+  return project(0.5 * gate * (1 + bend) * linear, ".w2");
+}
+
 at::Tensor reference_swiglu(const Weights& weights, const std::string& fqn, const at::Tensor& x) {
   const auto w = [&](const char* name) { return weights.at(fqn + name).t(); };
   return at::matmul(at::silu(at::matmul(x, w(".w1.weight"))) * at::matmul(x, w(".w3.weight")), w(".w2.weight"));
@@ -102,18 +116,28 @@ at::Tensor reference_experts(const models::ModelSpec& spec, const Weights& weigh
 at::Tensor reference_logits(const models::ModelSpec& spec, const Weights& weights, const ReferenceBatch& batch,
                             int64_t seq_len, double* margin) {
   if (margin != nullptr) *margin = std::numeric_limits<double>::infinity();
-  at::Tensor x = weights.at("tok_embeddings.weight").index({batch.tokens});
+  at::Tensor x = weights.at("tok_embeddings.weight").index({batch.tokens}) * spec.embedding_scale;
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
     const std::string fqn = "layers." + std::to_string(layer);
-    const at::Tensor in = reference_norm(x, weights.at(fqn + ".attention_norm.weight"), spec.norm_eps);
-    x = x + reference_attention(spec, weights, layer, in, batch.documents, seq_len);
-    const at::Tensor mid = reference_norm(x, weights.at(fqn + ".ffn_norm.weight"), spec.norm_eps);
+    // Norms that a placement does not have return their input.
+    const auto norm = [&](const at::Tensor& values, const char* name) {
+      const auto weight = weights.find(fqn + name);
+      if (weight == weights.end()) return values;
+      return reference_norm(values, weight->second + spec.norm_offset, spec.norm_eps);
+    };
+    const at::Tensor in = norm(x, ".attention_norm.weight");
+    const at::Tensor mixed = reference_attention(spec, weights, layer, in, batch.documents, seq_len);
+    x = x + spec.residual_scale * norm(mixed, ".attention_post_norm.weight");
+    const at::Tensor mid = norm(x, ".ffn_norm.weight");
     const bool experts = spec.moe && layer >= spec.moe->first_layer && (layer + 1) % spec.moe->layer_step == 0;
-    x = x + (experts ? reference_experts(spec, weights, layer, mid, margin)
-                     : reference_swiglu(weights, fqn + ".feed_forward", mid));
+    const at::Tensor fed = experts ? reference_experts(spec, weights, layer, mid, margin)
+                                   : reference_feed_forward(spec, weights, fqn + ".feed_forward", mid);
+    x = x + spec.residual_scale * norm(fed, ".ffn_post_norm.weight");
   }
-  x = reference_norm(x, weights.at("norm.weight"), spec.norm_eps);
-  return at::matmul(x, weights.at(spec.tied_embeddings ? "tok_embeddings.weight" : "output.weight").t());
+  x = reference_norm(x, weights.at("norm.weight") + spec.norm_offset, spec.norm_eps);
+  const char* const head = spec.tied_embeddings ? "tok_embeddings.weight" : "output.weight";
+  const at::Tensor logits = at::matmul(x, weights.at(head).t()) / spec.logit_divisor;
+  return spec.logit_softcap > 0 ? spec.logit_softcap * (logits / spec.logit_softcap).tanh() : logits;
 }
 
 }  // namespace titan::testing

@@ -30,6 +30,8 @@ at::Tensor reference_attention(const models::ModelSpec& spec, const Weights& wei
 at::Tensor reference_experts(const models::ModelSpec& spec, const Weights& weights, int64_t layer, const at::Tensor& x,
                              double* margin = nullptr);
 at::Tensor reference_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+at::Tensor reference_feed_forward(const models::ModelSpec& spec, const Weights& weights, const std::string& fqn,
+                                  const at::Tensor& x);
 at::Tensor reference_swiglu(const Weights& weights, const std::string& fqn, const at::Tensor& x);
 
 }  // namespace titan::testing

@@ -19,12 +19,14 @@ struct AttentionCase {
   nn::AttentionMask mask;
   bool sinks = false;
   at::ScalarType type = at::kDouble;
+  double softcap = 0;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
   return out << c.rows << " rows, " << c.sharing << " x " << c.kv_heads << " heads of " << c.head << " and " << c.v_head
              << ", " << c.tokens << " tokens, window " << c.mask.window << ", chunk " << c.mask.chunk << ", documents "
-             << c.mask.documents << ", causal " << c.mask.causal << ", sinks " << c.sinks << ", " << c.type;
+             << c.mask.documents << ", causal " << c.mask.causal << ", sinks " << c.sinks << ", " << c.type
+             << ", softcap " << c.softcap;
 }
 
 // Draws heads [rows, heads, tokens, size] in the projections' memory layout: tokens before heads.
@@ -37,6 +39,7 @@ inline nn::AttentionInput input_of(const AttentionCase& c) {
           .k = heads_of(c, c.kv_heads, c.head),
           .v = heads_of(c, c.kv_heads, c.v_head),
           .scale = 0.3,
+          .softcap = c.softcap,
           .mask = c.mask,
           .sinks = c.sinks ? at::randn({c.kv_heads * c.sharing}, at::kDouble).to(c.type) : at::Tensor()};
 }

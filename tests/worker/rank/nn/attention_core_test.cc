@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
+#include <set>
+#include <utility>
+
 #include "tests/testing/draw.h"
 #include "tests/worker/rank/kernels/chosen_kernels.h"
 #include "tests/worker/rank/nn/attention_case.h"
@@ -72,6 +76,19 @@ TEST(AttentionCoreTest, PlainCausalHasLibTorchsBits) {
   EXPECT_TRUE(attend(wide, one_document).equal(torchs)) << "masks that hide nothing";
 }
 
+// Capped scores, which are computed by basic operations block by block, match the oracle under every mask.
+TEST(AttentionCoreTest, CappedScoresMatchTheOracle) {
+  at::manual_seed(21);
+  Draw pick(21);
+  for (int i = 0; i < 40; ++i) {
+    Case c = draw_attention(pick, {4, 8}, {4, 6});
+    c.softcap = pick({1, 2}) * 0.7;
+    expect_exact(c, 1e-12, attend);
+  }
+  Case c{.sharing = 2, .tokens = 70, .mask = {.window = 30}, .sinks = true, .type = at::kBFloat16, .softcap = 1.5};
+  expect_exact(c, 2e-2, attend);
+}
+
 // A model that is not causal gets them too. It cannot have a window, which ends at the query.
 TEST(AttentionCoreTest, BidirectionalHasLibTorchsBits) {
   at::manual_seed(8);
@@ -129,6 +146,32 @@ TEST(AttentionCoreTest, DryRunsHaveShapes) {
     EXPECT_EQ(out.sizes(), (std::vector<int64_t>{2, 4, 64, 4}));
     const auto gradients = torch::autograd::grad({out}, leaves, {at::empty_like(out)});
     for (size_t i = 0; i < leaves.size(); ++i) EXPECT_EQ(gradients[i].sizes(), leaves[i].sizes());
+  }
+}
+
+// Pieces of a pair show each query the same keys as the whole pair.
+TEST(AttentionPairsTest, CutPairsShowTheSameKeys) {
+  for (const Band band :
+       {Band{.first = -6, .last = 0}, Band{.first = -100, .last = 4}, Band{.first = -3, .last = 50}}) {
+    const BlockPair whole{.row = 1, .query = 7, .queries = 23, .key = 5, .keys = 19, .band = band};
+    for (const int64_t queries : {1, 4, 23, 100}) {
+      std::set<std::pair<int64_t, int64_t>> seen;
+      const auto add = [](const BlockPair& pair, std::set<std::pair<int64_t, int64_t>>& to) {
+        for (int64_t q = 0; q < pair.queries; ++q) {
+          const int64_t last = std::min(pair.keys - 1, q + pair.band.last);
+          for (int64_t k = std::max<int64_t>(0, q + pair.band.first); k <= last; ++k)
+            to.insert({pair.query + q, pair.key + k});
+        }
+      };
+      for (const BlockPair& piece : cut_queries(whole, queries)) {
+        EXPECT_EQ(piece.row, 1);
+        EXPECT_LE(piece.queries, queries);
+        add(piece, seen);
+      }
+      std::set<std::pair<int64_t, int64_t>> want;
+      add(whole, want);
+      EXPECT_EQ(seen, want) << "band " << band.first << " to " << band.last << ", " << queries << " queries";
+    }
   }
 }
 

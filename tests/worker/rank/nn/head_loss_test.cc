@@ -28,8 +28,9 @@ at::Tensor draw_labels(int64_t vocabulary, int64_t rows, double ignored) {
   return labels.masked_fill(at::rand({2, rows}).lt(ignored), kIgnoreIndex);
 }
 
-at::Tensor plain_loss(const Tensors& t, const at::Tensor& labels) {
-  return cross_entropy_sum(at::matmul(t[0], t[1].t()), labels);
+at::Tensor plain_loss(const Tensors& t, const at::Tensor& labels, double softcap = 0) {
+  const at::Tensor logits = at::matmul(t[0], t[1].t());
+  return cross_entropy_sum(softcap > 0 ? softcap * at::tanh(logits / softcap) : logits, labels);
 }
 
 struct Precision {
@@ -46,8 +47,9 @@ TEST(HeadLossTest, EqualsTheLossOfAllLogits) {
       const int64_t vocabulary = pick({1, 3, 64, 301, 1000}), rows = pick({1, 7, 40}), dim = pick({1, 16, 130});
       const int64_t columns = pick({1, 5, 64, 100, 4096});
       const at::Tensor labels = draw_labels(vocabulary, rows, i % 5 == 0 ? 1.0 : 0.2);
+      const double softcap = i % 3 == 1 ? 4 : 0;
       const auto by_parts = [&](const Tensors& t) {
-        return head_cross_entropy_sum(t[0], weight_of(t[1]), labels, columns);
+        return head_cross_entropy_sum(t[0], weight_of(t[1]), labels, columns, /*vocabulary=*/nullptr, softcap);
       };
       const std::string what = std::to_string(columns) + " of " + std::to_string(vocabulary) + " columns, " +
                                std::to_string(rows) + " rows of " + std::to_string(dim);
@@ -55,7 +57,7 @@ TEST(HeadLossTest, EqualsTheLossOfAllLogits) {
       const at::Tensor x = rounded({2, rows, dim}), weight = rounded({vocabulary, dim}) * 0.5;
       Tensors exact{x.clone().requires_grad_(), weight.clone().requires_grad_()};
       const Tensors truth = testing::results_of(exact, at::full({}, 0.25, at::kDouble),
-                                                [&](const Tensors& t) { return plain_loss(t, labels); });
+                                                [&](const Tensors& t) { return plain_loss(t, labels, softcap); });
       const double largest = at::matmul(x, weight.t()).abs().max().item<double>();
       for (const Precision& one : kPrecisions) {
         Tensors leaves{x.to(one.type, /*non_blocking=*/false, /*copy=*/true).requires_grad_(),
@@ -72,6 +74,16 @@ TEST(HeadLossTest, EqualsTheLossOfAllLogits) {
       }
     }
   });
+}
+
+// The gradient of capped logits is that of the formula.
+TEST(HeadLossTest, CappedLogits) {
+  at::manual_seed(9);
+  const at::Tensor logits = 5 * at::randn({2, 7, 30}, at::kDouble), pull = at::randn({2, 7, 30}, at::kDouble);
+  Tensors a{logits.clone().requires_grad_()}, b{logits.clone().requires_grad_()};
+  const Tensors ours = testing::results_of(a, pull, [](const Tensors& t) { return soft_capped(t[0], 3); });
+  const Tensors theirs = testing::results_of(b, pull, [](const Tensors& t) { return 3 * at::tanh(t[0] / 3); });
+  for (size_t k = 0; k < 2; ++k) EXPECT_LE((ours[k] - theirs[k]).abs().max().item<double>(), 1e-13) << k;
 }
 
 TEST(HeadLossTest, LargeLogits) {

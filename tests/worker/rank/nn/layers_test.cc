@@ -154,6 +154,47 @@ TEST(LayersTest, NormAndFeedForwardMatchTheirFormulas) {
   EXPECT_LT(relative_error(ffn.forward(x), want), 1e-13);
 }
 
+// A norm with an offset multiplies by the weight plus it, and starts at 1; its gradients are those of the formula, also
+// in bf16, where the sum of weight and offset is not rounded.
+TEST(LayersTest, NormWithAnOffset) {
+  torch::manual_seed(14);
+  TestBlock block;
+  const RmsNorm norm(block.declare(), "norm.weight", 24, 1e-5, /*offset=*/1);
+  EXPECT_EQ(block.parameters().front().init.kind, Init::Kind::kZeros);
+  block.randomize(at::kDouble);
+  at::Tensor& weight = block.parameters().front().weight;
+  for (const at::ScalarType type : {at::kDouble, at::kBFloat16}) {
+    const double tolerance = type == at::kDouble ? 1e-12 : 4e-3;
+    weight = (0.01 * at::randn({24}, at::kDouble)).to(type).requires_grad_();
+    const at::Tensor x = at::randn({2, 5, 24}, at::kDouble).to(type).requires_grad_();
+    const at::Tensor exact = x.detach().to(at::kDouble).requires_grad_();
+    const at::Tensor scale = weight.detach().to(at::kDouble).requires_grad_();
+    const at::Tensor want = exact * (exact.square().mean(-1, true) + 1e-5).rsqrt() * (1 + scale);
+    const nn::SumAndNorm got = norm.forward_sum(x, {});
+    EXPECT_TRUE(got.sum.is_same(x));
+    EXPECT_LT(relative_error(got.norm.to(at::kDouble), want), tolerance);
+    const at::Tensor pull = at::randn({2, 5, 24}, at::kDouble);
+    const auto ours = torch::autograd::grad({got.norm}, {x, weight}, {pull.to(type)});
+    const auto theirs = torch::autograd::grad({want}, {exact, scale}, {pull.to(type).to(at::kDouble)});
+    for (size_t i = 0; i < 2; ++i) EXPECT_LT(relative_error(ours[i].to(at::kDouble), theirs[i]), tolerance) << i;
+  }
+}
+
+// GeGLU with biases.
+TEST(LayersTest, FeedForwardWithGeluAndBiases) {
+  torch::manual_seed(15);
+  TestBlock block;
+  const FeedForward ffn(block.declare(), "ffn", 24, 40, {}, {}, {.gelu_tanh = true, .bias_init = Init{}});
+  block.randomize(at::kDouble);
+  const auto project = [&](const at::Tensor& x, const std::string& name) {
+    return at::matmul(x, block.weight(name + ".weight").t()) + block.weight(name + ".bias");
+  };
+  const at::Tensor x = at::randn({2, 5, 24}, at::kDouble), gate = project(x, "ffn.w1");
+  const at::Tensor bend = (std::sqrt(2 / M_PI) * (gate + 0.044715 * gate.pow(3))).tanh();
+  const at::Tensor want = project(gate * 0.5 * (1 + bend) * project(x, "ffn.w3"), "ffn.w2");
+  EXPECT_LT(relative_error(ffn.forward(x), want), 1e-13);
+}
+
 // `parallel` relies on this order: input seam, product or lookup, output seam.
 TEST(LayersTest, SeamsWrapTheLayer) {
   TestBlock block;

@@ -27,6 +27,7 @@ inline at::Tensor plain_attention(const nn::AttentionInput& input, const at::Ten
   const at::Tensor k = input.k.repeat_interleave(sharing, 1), v = input.v.repeat_interleave(sharing, 1);
   const at::Tensor hidden = visible_keys(input.mask, documents, tokens).unsqueeze(1).logical_not();
   at::Tensor scores = at::matmul(input.q, k.transpose(-1, -2)) * input.scale;
+  if (input.softcap > 0) scores = input.softcap * at::tanh(scores / input.softcap);
   scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
   if (!input.sinks.defined()) return at::matmul(scores.softmax(-1), v);
   const at::Tensor sinks = input.sinks.view({1, -1, 1, 1}).expand({scores.size(0), -1, tokens, 1});

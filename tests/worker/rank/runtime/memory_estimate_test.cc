@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <random>
 #include <string>
@@ -72,24 +73,28 @@ config::JobConfig load(const Case& one) {
   return loaded.config;
 }
 
-int64_t counted_peak(const config::JobConfig& config, int rank) {
+int64_t counted_peak(const config::JobConfig& config, const models::ModelSpec& spec, int rank) {
   RankJob job;
   job.config = config;
   job.mode = CommMode::kDryRun;
   job.world = config.resources.ranks;
   job.rank = rank;
-  return dry_run(job)["bytes"]["peak"].get<int64_t>();
+  return dry_run(job, spec)["bytes"]["peak"].get<int64_t>();
 }
 
-// Compares one rank of each pipeline stage, but only one of the stages in the middle, which are alike.
-void compare(const Case& one, double margin = kMargin) {
+using Change = std::function<void(models::ModelSpec&)>;
+
+// Compares one rank of each pipeline stage, but only one of the stages in the middle, which are alike. `change` alters
+// the recipe's model.
+void compare(const Case& one, double margin = kMargin, const Change& change = {}) {
   const config::JobConfig config = load(one);
-  const models::ModelSpec spec = config::resolve_model(config.model).value();
+  models::ModelSpec spec = config::resolve_model(config.model).value();
+  if (change) change(spec);
   const pipeline::PipelinePlan plan = config::pipeline_plan(config, models::block_names(spec)).value();
   const int places = plan.schedule.ranks;
   for (int place = 0; place < places; ++place) {
     if (place > 1 && place + 1 < places) continue;
-    const int64_t counted = counted_peak(config, config.resources.ranks / places * place);
+    const int64_t counted = counted_peak(config, spec, config.resources.ranks / places * place);
     const memory::Estimate estimate = memory::peak_memory_at(config, spec, plan, place);
     const double ratio = static_cast<double>(estimate.peak.total() + estimate.host) / static_cast<double>(counted);
     std::printf("%.3f of %7.2f GiB: %s, pipeline rank %d %s\n", ratio, static_cast<double>(counted) / (1 << 30),
@@ -271,6 +276,55 @@ TEST(MemoryEstimate, CountsAdaptersAndFrozenWeights) {
            {"deepseek_v3_16b", {.ranks = 16, .tp = 2, .ep = 8, .more = lora + budget + "0.5 " + rows + "2"}},
        }) {
     compare({recipe, words_of(ways)});
+  }
+}
+
+// Norms after the branches, with an offset, over all heads; capped scores and logits; biases; scales.
+TEST(MemoryEstimate, CountsOptionsOfDecoders) {
+  using Spec = models::ModelSpec;
+  const std::vector<std::pair<std::string, Change>> options = {{"post norms",
+                                                                [](Spec& s) {
+                                                                  s.norm_placement = models::NormPlacement::kPost;
+                                                                  s.qk_norm = s.qk_norm_whole = true;
+                                                                }},
+                                                               {"both norms",
+                                                                [](Spec& s) {
+                                                                  s.norm_placement = models::NormPlacement::kBoth;
+                                                                  s.norm_offset = 1;
+                                                                  s.activation = models::Activation::kGeluTanh;
+                                                                  s.embedding_scale = 60;
+                                                                }},
+                                                               {"caps",
+                                                                [](Spec& s) {
+                                                                  s.attention_softcap = 50;
+                                                                  s.logit_softcap = 30;
+                                                                  s.sliding_window = 512;
+                                                                }},
+                                                               {"biases", [](Spec& s) {
+                                                                  s.attention_bias = s.mlp_bias = true;
+                                                                  s.rotary_dim = 64;
+                                                                  s.residual_scale = 0.2;
+                                                                  s.logit_divisor = 16;
+                                                                }}};
+  const std::string rows = "--training.seq_len 2048 --training.local_batch_size ",
+                    schedule = "--parallelism.pipeline_parallel_schedule 1F1B ";
+  const std::string none = "--activation_checkpoint.mode none ", full = "--activation_checkpoint.mode full ";
+  const std::string op = "--activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option op ";
+  const std::string cuda = "--resources.device cuda ", whole = "--training.max_logits_mib 0 ";
+  for (const Ways& ways : std::vector<Ways>{{.ranks = 1, .more = none + rows + "2 " + cuda},
+                                            {.ranks = 1, .more = full + rows + "1 " + cuda + whole},
+                                            {.ranks = 1, .more = op + rows + "1 --resources.device cpu"},
+                                            {.tp = 4, .more = none + rows + "2 " + cuda},
+                                            {.tp = 4, .more = op + rows + "1 " + cuda + whole},
+                                            {.cp = 4, .more = none + rows + "4 " + cuda},
+                                            {.pp = 2, .more = rows + "8 " + cuda + schedule}}) {
+    for (const auto& [name, change] : options) {
+      SCOPED_TRACE(name);
+      compare({"llama3_8b", words_of(ways)}, kMargin, [&](Spec& spec) {
+        spec.n_layers = 6;
+        change(spec);
+      });
+    }
   }
 }
 

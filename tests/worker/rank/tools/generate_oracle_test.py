@@ -26,6 +26,7 @@ SMALL = dict(vocab_size=320, hidden_size=48, num_hidden_layers=4, num_attention_
 YARN = dict(rope_type="yarn", factor=8.0, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=32)
 DEEPSEEK = {**{key: value for key, value in SMALL.items() if key != "head_dim"}, "num_key_value_heads": 4, "kv_lora_rank": 24, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 10,
             "n_routed_experts": 8, "num_experts_per_tok": 3, "n_shared_experts": 1, "moe_intermediate_size": 32, "first_k_dense_replace": 1}
+NO_HEAD_DIM = {key: value for key, value in SMALL.items() if key != "head_dim"}  # Classes without this key.
 # Keyed by their features.
 MODELS = {
     "llama3": ("llama", {**SMALL, "rope_theta": 500000.0, "rope_scaling": dict(
@@ -42,6 +43,31 @@ MODELS = {
         **SMALL, "intermediate_size_mlp": 64, "num_local_experts": 4, "num_experts_per_tok": 1, "interleave_moe_layer_step": 2,
         "attention_chunk_size": 16, "floor_scale": 16, "attn_scale": 0.1, "attn_temperature_tuning": True, "use_qk_norm": True,
         "no_rope_layers": [1, 1, 1, 0]}),
+    "mistral, windows": ("mistral", {**SMALL, "sliding_window": 7, "rope_theta": 1e6}),
+    "mistral, no window": ("mistral", {**SMALL, "sliding_window": None, "tie_word_embeddings": True}),
+    "mixtral": ("mixtral", {**SMALL, "num_local_experts": 6, "num_experts_per_tok": 2}),
+    "mixtral, windows and three experts": ("mixtral", {**SMALL, "num_local_experts": 8, "num_experts_per_tok": 3, "sliding_window": 9}),
+    "qwen2": ("qwen2", {**NO_HEAD_DIM, "tie_word_embeddings": True}),
+    "qwen2, windows in its last layers": ("qwen2", {**NO_HEAD_DIM, "use_sliding_window": True, "sliding_window": 7, "max_window_layers": 2}),
+    "smollm3": ("smollm3", {**NO_HEAD_DIM, "rope_theta": 5e6}),
+    "smollm3, biases and other layers without positions": ("smollm3", {
+        **NO_HEAD_DIM, "attention_bias": True, "mlp_bias": True, "no_rope_layers": [0, 1, 0, 1]}),
+    "llama with biases": ("llama", {**SMALL, "attention_bias": True, "mlp_bias": True}),
+    "qwen3 with biases and windows": ("qwen3", {**SMALL, "attention_bias": True, "use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1}),
+    "phi3, windows": ("phi3", {**NO_HEAD_DIM, "sliding_window": 7}),
+    "phi3, half of each head rotated": ("phi3", {**NO_HEAD_DIM, "partial_rotary_factor": 0.5, "tie_word_embeddings": True}),
+    "olmo2": ("olmo2", NO_HEAD_DIM),
+    "olmo2 with biases": ("olmo2", {**NO_HEAD_DIM, "attention_bias": True, "rope_scaling": dict(rope_type="linear", factor=2.0)}),
+    "glm4": ("glm4", {**SMALL, "partial_rotary_factor": 0.5}),
+    "glm4 without biases": ("glm4", {**SMALL, "attention_bias": False, "partial_rotary_factor": 0.25}),
+    "gemma2": ("gemma2", {**SMALL, "sliding_window": 7, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0, "query_pre_attn_scalar": 10}),
+    "gemma2 without caps": ("gemma2", {**SMALL, "sliding_window": 9, "attn_logit_softcapping": None, "final_logit_softcapping": None, "query_pre_attn_scalar": 16,
+                                       "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"]}),
+    "gemma3": ("gemma3_text", {**SMALL, "num_hidden_layers": 7, "sliding_window": 7, "rope_scaling": dict(rope_type="linear", factor=8.0), "query_pre_attn_scalar": 16}),
+    "gemma3 with a cap": ("gemma3_text", {**SMALL, "sliding_window": 9, "final_logit_softcapping": 3.0, "query_pre_attn_scalar": 20, "rope_local_base_freq": 500.0,
+                                          "layer_types": ["sliding_attention", "full_attention"] * 2}),
+    "granite": ("granite", {**NO_HEAD_DIM, "embedding_multiplier": 3.0, "logits_scaling": 2.0, "residual_multiplier": 0.4, "attention_multiplier": 0.3}),
+    "granite with biases": ("granite", {**NO_HEAD_DIM, "attention_bias": True, "mlp_bias": True, "logits_scaling": 0.5, "attention_multiplier": 0.1}),
 }
 # Configurations with keys that change the numbers: the tokens equal those of transformers, or the error names the key.
 LINEAR, THIRD = {"rope_type": "linear", "factor": 3.0}, {"mscale": 0.7, "mscale_all_dim": 0.7}

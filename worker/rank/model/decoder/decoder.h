@@ -16,6 +16,7 @@
 #include "worker/rank/nn/block.h"
 #include "worker/rank/nn/feed_forward.h"
 #include "worker/rank/nn/layers.h"
+#include "worker/rank/nn/loss.h"
 #include "worker/rank/nn/moe.h"
 #include "worker/rank/nn/rope.h"
 
@@ -43,9 +44,17 @@ class TokenEmbedding : public nn::Block {
   bool backward_reads_weights() const override { return false; }
 
   nn::Embedding tok_embeddings;
+
+ protected:
+  // Maps int64 tokens [B, T] to activations [B, T, D], scaled as the spec says.
+  at::Tensor embed(const at::Tensor& tokens) const;
+
+ private:
+  const double scale_;
 };
 
-// Pre-norm residual block: h = x + attention(norm(x)); h + (feed_forward or moe)(norm(h)).
+// Residual block: h = x + scale * attention(x); h + scale * (feed_forward or moe)(h), with norms where the spec places
+// them (models::NormPlacement).
 class DecoderLayer : public nn::Block, public nn::HasAttention, public nn::HasExperts {
  public:
   // The spec and the layer's index decide the mask, the rotation, latent or grouped attention, and experts. `rope`
@@ -58,13 +67,18 @@ class DecoderLayer : public nn::Block, public nn::HasAttention, public nn::HasEx
   nn::SelfAttention& self_attention() override { return *attention; }
   nn::MixtureOfExperts* mixture() override { return moe.get(); }
 
-  // Declaration order: attention, then either feed_forward or moe, then the norms.
+  // Declaration order: attention, then either feed_forward or moe, then the norms that the placement has.
   std::unique_ptr<nn::SelfAttention> attention;
   std::optional<nn::FeedForward> feed_forward;
   std::unique_ptr<nn::MixtureOfExperts> moe;
-  std::optional<nn::RmsNorm> attention_norm, ffn_norm;
+  std::optional<nn::RmsNorm> attention_norm, attention_post_norm, ffn_norm, ffn_post_norm;
 
  private:
+  // Returns what a branch adds to the residual stream, [B, T, D] each.
+  at::Tensor term(const at::Tensor& branch, const std::optional<nn::RmsNorm>& post_norm) const;
+  at::Tensor feed(const at::Tensor& input, const nn::MicrobatchContext& context) const;
+
+  const double residual_scale_;
   std::shared_ptr<nn::Rope> rope_;
 };
 
@@ -84,8 +98,15 @@ class Head : public nn::Block, public nn::HasLoss {
   int64_t max_logit_bytes = 0;  // BuildOptions::max_logit_bytes.
 
  private:
+  // Returns what the vocabulary projection multiplies, [B, T, D].
+  at::Tensor features(const at::Tensor& input) const;
+
+  const double logit_divisor_, logit_softcap_;
   nn::Parameter* tied_;
 };
+
+// Returns the loss of a head that computes some columns of the vocabulary at a time, on one rank.
+nn::Loss::ByParts loss_by_parts(const models::ModelSpec& spec);
 
 // Makes the embedding of a decoder.
 using MakeEmbedding = std::function<std::unique_ptr<TokenEmbedding>(const models::ModelSpec& spec, nn::Init init)>;

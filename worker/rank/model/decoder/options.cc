@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/plan/models/decoder_options.h"
 #include "worker/rank/model/attention_masks.h"
 
 namespace titan::model {
@@ -77,6 +78,8 @@ absl::Status check_experts(const models::ModelSpec& spec) {
 
 absl::Status check(const models::ModelSpec& spec) {
   if (absl::Status bad = check_attention(spec); !bad.ok()) return bad;
+  if (const std::string wrong = models::wrong_option(spec); !wrong.empty())
+    return absl::InvalidArgumentError(absl::StrCat(spec.name, " ", spec.flavor, ": ", wrong));
   if (spec.moe) return check_experts(spec);
   if (spec.swiglu_limit > 0) {
     return absl::InvalidArgumentError(absl::StrCat(spec.name, " ", spec.flavor, ": swiglu_limit (", spec.swiglu_limit,
@@ -87,8 +90,11 @@ absl::Status check(const models::ModelSpec& spec) {
 
 nn::RopeOptions rope_options(const models::ModelSpec& spec, int64_t seq_len) {
   const bool latent = spec.attention == models::Attention::kLatent;
-  nn::RopeOptions options{
-      .head_dim = latent ? spec.qk_rope_head_dim : spec.head_dim, .max_seq_len = seq_len, .theta = spec.rope_theta};
+  nn::RopeOptions options{.head_dim = latent                ? spec.qk_rope_head_dim
+                                      : spec.rotary_dim > 0 ? spec.rotary_dim
+                                                            : spec.head_dim,
+                          .max_seq_len = seq_len,
+                          .theta = spec.rope_theta};
   if (spec.rope == models::RopeStyle::kRotateHalf) options.pairs = nn::RopePairs::kRotateHalf;
   options.scaling.enabled = spec.rope_scaling.has_value();
   if (spec.rope_scaling) {
@@ -110,6 +116,20 @@ nn::RopeOptions rope_options(const models::ModelSpec& spec, int64_t seq_len) {
   return options;
 }
 
+nn::RopeOptions window_rope_options(const models::ModelSpec& spec, int64_t seq_len) {
+  models::ModelSpec plain = spec;
+  plain.rope_theta = spec.window_rope_theta;
+  plain.rope_scaling.reset();
+  plain.yarn.reset();
+  return rope_options(plain, seq_len);
+}
+
+nn::FeedForwardForm feed_forward_form(const models::ModelSpec& spec) {
+  nn::FeedForwardForm form{.gelu_tanh = spec.activation == models::Activation::kGeluTanh};
+  if (spec.mlp_bias) form.bias_init = nn::Init{};
+  return form;
+}
+
 nn::AttentionOptions attention_options(const models::ModelSpec& spec, int64_t layer, const LayerInits& inits) {
   nn::AttentionOptions options{.dim = spec.dim,
                                .heads = spec.n_heads,
@@ -117,6 +137,12 @@ nn::AttentionOptions attention_options(const models::ModelSpec& spec, int64_t la
                                .head_dim = spec.head_dim,
                                .in_init = inits.attention_in,
                                .out_init = inits.attention_out,
+                               .out_bias = spec.attention_out_bias,
+                               .whole_norm = spec.qk_norm_whole,
+                               .norm_offset = spec.norm_offset,
+                               .rotary_dim = spec.rotary_dim,
+                               .scale = spec.attention_scale,
+                               .softcap = spec.attention_softcap,
                                .mask = attention_mask(spec, layer)};
   if (spec.attention_bias) options.bias_init = inits.attention_bias.value_or(nn::Init{});
   if (spec.attention_sinks) options.sinks_init = inits.sinks.value_or(nn::Init{});
@@ -139,6 +165,7 @@ nn::LatentAttentionOptions latent_options(const models::ModelSpec& spec, int64_t
           .rope_dim = spec.qk_rope_head_dim,
           .v_dim = spec.v_head_dim,
           .norm_eps = spec.norm_eps,
+          .norm_offset = spec.norm_offset,
           .softmax_scale = latent_scale(spec, seq_len),
           .in_init = inits.attention_in,
           .out_init = inits.attention_out,

@@ -13,6 +13,8 @@ absl::Status check(const models::ModelSpec& spec);
 // Return the options of the rotation, and of one layer's parts. `seq_len` is the length of training rows: YaRN may
 // apply only to rows beyond the original context (YarnScaling::only_beyond_original).
 nn::RopeOptions rope_options(const models::ModelSpec& spec, int64_t seq_len);
+nn::RopeOptions window_rope_options(const models::ModelSpec& spec, int64_t seq_len);  // ModelSpec::window_rope_theta.
+nn::FeedForwardForm feed_forward_form(const models::ModelSpec& spec);
 nn::AttentionOptions attention_options(const models::ModelSpec& spec, int64_t layer, const LayerInits& inits);
 nn::LatentAttentionOptions latent_options(const models::ModelSpec& spec, int64_t layer, const LayerInits& inits,
                                           int64_t seq_len);

@@ -35,9 +35,7 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t) {
   config["num_experts_per_tok"] = spec.moe->top_k;
   config["swiglu_limit"] = spec.swiglu_limit;
   config["sliding_window"] = spec.sliding_window;
-  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
-    config["layer_types"].push_back(layer % 2 == 0 ? "sliding_attention" : "full_attention");
-  }
+  config["layer_types"] = layer_types(spec);
   return config;
 }
 

@@ -3,31 +3,14 @@
 namespace titan::model::qwen3 {
 namespace {
 
-HfNames names(const models::ModelSpec& spec) {
-  HfNames names;
-  add_embedding_and_norms(names, "model.");
-  add_attention_projections(names, "model.", /*bias=*/false);
-  for (const char* norm : {"q_norm", "k_norm"}) {
-    names.push_back({std::string("layers.{}.attention.") + norm + ".weight",
-                     std::string("model.layers.{}.self_attn.") + norm + ".weight"});
-  }
-  if (spec.moe) {
-    add_experts(names, "layers.{}.moe.experts", "model.layers.{}.mlp.experts");
-    names.push_back({"layers.{}.moe.router.gate.weight", "model.layers.{}.mlp.gate.weight"});
-    names.push_back({"layers.{}.moe.expert_bias", "", HfForm::kNotStored});
-  } else {
-    add_swiglu(names, "layers.{}.feed_forward", "model.layers.{}.mlp");
-  }
-  if (!spec.tied_embeddings) names.push_back({"output.weight", "lm_head.weight"});
-  return names;
-}
+HfNames names(const models::ModelSpec& spec) { return decoder_names(spec); }
 
 nlohmann::json config(const models::ModelSpec& spec, int64_t) {
   nlohmann::json config = spec.moe ? common_config(spec, "Qwen3MoeForCausalLM", "qwen3_moe")
                                    : common_config(spec, "Qwen3ForCausalLM", "qwen3");
-  config["use_sliding_window"] = false;
   if (!spec.moe) {
     config["intermediate_size"] = spec.ffn_hidden;
+    add_optional_windows(spec, config);
     return config;
   }
   config["intermediate_size"] = spec.moe->hidden;  // For dense layers, which these models do not have.
@@ -37,6 +20,8 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t) {
   config["norm_topk_prob"] = spec.moe->route_norm;
   config["decoder_sparse_step"] = 1;
   config["mlp_only_layers"] = nlohmann::json::array();
+  config["use_sliding_window"] = spec.sliding_window > 0;
+  if (spec.sliding_window > 0) config["sliding_window"] = spec.sliding_window;  // In all layers.
   return config;
 }
 

@@ -15,7 +15,6 @@
 #include "worker/rank/model/vision/image_tokens.h"
 #include "worker/rank/model/vision/qwen3_vl.h"
 #include "worker/rank/model/vlm/objective.h"
-#include "worker/rank/nn/loss.h"
 
 namespace titan::model::qwen3_vl {
 namespace {
@@ -56,7 +55,7 @@ absl::StatusOr<Model> build_model(const models::ModelSpec& text, const models::Q
   model.blocks.push_back(std::move(head));
   model.input = [](const nn::MicrobatchContext& context) { return context.tensor(kPatches); };
   model.edge_rows = [](const nn::MicrobatchContext& context) { return context.tokens.size(0); };
-  model.loss.by_parts = [](const auto&... of) { return nn::head_cross_entropy_sum(of...); };
+  model.loss.by_parts = loss_by_parts(text);
   model.parallelize = [text, embedding](Model& whole, const ParallelOptions& parallel) {
     split_embedding(*embedding, parallel);
     return parallelize_decoder(whole, text, parallel);

@@ -53,7 +53,7 @@ at::Tensor MultimodalEmbedding::forward(const at::Tensor& input, const nn::Micro
   at::Tensor visual = input.squeeze(0);
   if (missing > 0) visual = at::constant_pad_nd(visual, {0, 0, 0, missing});
   const at::Tensor rows = nn::through(own_tokens, context.tensor(kImageRows));
-  return place_images(tok_embeddings.forward(context.tokens), rows, nn::through(share_images, visual));
+  return place_images(embed(context.tokens), rows, nn::through(share_images, visual));
 }
 
 }  // namespace titan::model

@@ -85,8 +85,8 @@ class DryRunProgress {
 // One rank without peers, from its model to the end of one step.
 class DryRun {
  public:
-  explicit DryRun(const RankJob& job)
-      : job_(job), config_(job.config), device_(comm::make_fake_device()), shape_(checked_mesh()) {
+  DryRun(const RankJob& job, const std::optional<models::ModelSpec>& spec)
+      : job_(job), given_spec_(spec), config_(job.config), device_(comm::make_fake_device()), shape_(checked_mesh()) {
     check(check_communicators(config_, shape_, job.rank), kExitBadConfig, "MESH");
     mesh_.emplace(shape_, axes_of(shape_, config_.optimizer), *device_, ledger_,
                   comm::DeviceMeshOptions{.rank = job.rank, .store = c10::make_intrusive<comm::LocalStore>()});
@@ -118,9 +118,13 @@ class DryRun {
  private:
   mesh::Mesh checked_mesh() const { return value(make_mesh(config_.parallelism, job_.world), kExitBadConfig, "MESH"); }
 
+  models::ModelSpec spec_of_config() const {
+    return value(model::find_spec(config_.model, config_.experimental.custom_import), kExitBadConfig, "MODEL");
+  }
+
   void build() {
     check(load_job_library(config_), kExitBadConfig, "LIBRARY");
-    spec_ = value(model::find_spec(config_.model, config_.experimental.custom_import), kExitBadConfig, "MODEL");
+    spec_ = given_spec_ ? *given_spec_ : spec_of_config();
     plan_ = value(config::pipeline_plan(config_, models::block_names(spec_)), kExitBadConfig, "PIPELINE");
     batches_ = value(plan_batch(config_.training.global_batch_size, config_.training.local_batch_size,
                                 shape_.size(mesh::Axis::kBatch)),
@@ -277,6 +281,7 @@ class DryRun {
   }
 
   const RankJob& job_;
+  const std::optional<models::ModelSpec>& given_spec_;
   const config::JobConfig& config_;
   const std::unique_ptr<device::Device> device_;
   comm::Ledger ledger_;
@@ -301,11 +306,11 @@ class DryRun {
 
 }  // namespace
 
-ordered_json dry_run(const RankJob& job) {
+ordered_json dry_run(const RankJob& job, const std::optional<models::ModelSpec>& spec) {
   use_meta_memory();
   nn::use_meta_kernels();
   use_fused_meta_norm(job.config.resources.device == "cuda");
-  return DryRun(job).run();
+  return DryRun(job, spec).run();
 }
 
 }  // namespace titan::runtime

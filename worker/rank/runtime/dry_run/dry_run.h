@@ -1,7 +1,9 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "common/plan/models/model_spec.h"
 #include "nlohmann/json.hpp"
 #include "worker/rank/runtime/options.h"
 
@@ -23,8 +25,8 @@ namespace titan::runtime {
 //              text (titanctl's drawing)}
 //   seconds: duration of the dry run
 // Routed tokens are split evenly over experts, and each row is assumed to be one document. Throws exceptions that
-// current_failure() understands.
-nlohmann::ordered_json dry_run(const RankJob& job);
+// current_failure() understands. `spec`, if given, takes the place of the configuration's model, of the same family.
+nlohmann::ordered_json dry_run(const RankJob& job, const std::optional<models::ModelSpec>& spec = std::nullopt);
 
 // Formats the result as text for people.
 std::string describe_dry_run(const nlohmann::ordered_json& result);

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "common/plan/models/registry.h"
+#include "common/plan/models/spec_json.h"
 #include "worker/rank/checkpoint/formats/gguf/gguf_metadata.h"
 #include "worker/rank/checkpoint/formats/gguf/gguf_names.h"
 #include "worker/rank/checkpoint/formats/gguf/gguf_values.h"
@@ -48,6 +50,22 @@ TEST(GgufNames, UnknownParametersAndModelsAreNamed) {
   EXPECT_FALSE(architecture_of({{"model_type", "deepseek_v3"}, {"rope_interleave", false}}).ok());
   Metadata metadata;
   EXPECT_FALSE(add_model({{"rope_scaling", {{"rope_type", "longrope"}}}}, "llama", metadata).ok());
+}
+
+// A file that llama.cpp would compute in another way is not written.
+TEST(GgufNames, OptionsWithoutAKeyAreNamed) {
+  models::ModelSpec spec = models::find("llama3", "debugmodel").value();
+  EXPECT_TRUE(check_options(models::to_json(spec), "llama").ok());
+  EXPECT_TRUE(check_options({}, "llama").ok());
+  spec.mlp_bias = true;
+  EXPECT_TRUE(check_options(models::to_json(spec), "llama").ok());
+  EXPECT_FALSE(check_options(models::to_json(spec), "qwen3").ok());
+  spec.logit_softcap = 30;
+  const std::string message(check_options(models::to_json(spec), "llama").message());
+  EXPECT_NE(message.find("logit_softcap"), std::string::npos) << message;
+  const nlohmann::json windows = models::to_json(models::find("gpt_oss", "debugmodel").value());
+  EXPECT_TRUE(check_options(windows, "gpt-oss").ok());
+  EXPECT_FALSE(check_options(windows, "llama").ok());
 }
 
 TEST(GgufValues, RoundsHalvesAwayFromZeroAndKeepsWhatIsNotFinite) {

@@ -121,6 +121,7 @@ absl::StatusOr<std::vector<std::string>> write_gguf(storage::Files& files, StepR
                                                     const std::function<void(const std::string& tensor)>& progress) {
   const nlohmann::json config = mapper.config();
   TITAN_ASSIGN_OR_RETURN(const std::string architecture, architecture_of(config));
+  TITAN_RETURN_IF_ERROR(check_options(step.manifest().model, architecture));
   Metadata metadata;
   add_general(architecture, options, metadata);
   TITAN_RETURN_IF_ERROR(add_model(config, architecture, metadata));

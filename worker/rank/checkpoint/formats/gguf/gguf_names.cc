@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status/status.h"
+#include "common/plan/models/spec_json.h"
 
 namespace titan::checkpoint::gguf {
 namespace {
@@ -51,6 +52,9 @@ constexpr Name kOfLayer[] = {
     {"feed_forward.w1.weight", "ffn_gate.weight"},
     {"feed_forward.w2.weight", "ffn_down.weight"},
     {"feed_forward.w3.weight", "ffn_up.weight"},
+    {"feed_forward.w1.bias", "ffn_gate.bias"},
+    {"feed_forward.w2.bias", "ffn_down.bias"},
+    {"feed_forward.w3.bias", "ffn_up.bias"},
     {"moe.router.gate.weight", "ffn_gate_inp.weight"},
     {"moe.router.gate.bias", "ffn_gate_inp.bias"},
     {"moe.experts.w1", "ffn_gate_exps.weight"},
@@ -66,6 +70,13 @@ constexpr Name kOfLayer[] = {
     {"moe.shared_experts.w2.weight", "ffn_down_shexp.weight"},
     {"moe.shared_experts.w3.weight", "ffn_up_shexp.weight"},
 };
+
+// Options of decoders for which no exported architecture has a key, except sliding windows of gpt-oss and the biases of
+// llama.
+constexpr const char* kWithoutKey[] = {
+    "qk_norm_whole",     "attention_scale", "attention_softcap",  "sliding_window", "window_step",  "nope_layer_step",
+    "window_rope_theta", "rotary_dim",      "norm_placement",     "norm_offset",    "activation",   "mlp_bias",
+    "embedding_scale",   "residual_scale",  "window_first_layer", "logit_divisor",  "logit_softcap"};
 
 // Names that depend on the architecture. An empty name: it has no place for the parameter.
 const char* special_name(const nlohmann::json& config, const std::string& architecture, const std::string& ours) {
@@ -116,6 +127,21 @@ absl::StatusOr<std::string> architecture_of(const nlohmann::json& config) {
         "--format gguf: llama.cpp rotates adjacent pairs of deepseek2's channels, but this model rotates halves");
   }
   return found->second;
+}
+
+absl::Status check_options(const nlohmann::json& model, const std::string& architecture) {
+  if (!model.is_object()) return absl::OkStatus();  // Older than the record of the model's numbers.
+  const nlohmann::json defaults = models::to_json(models::ModelSpec());
+  const bool windows = model.value("sliding_window", 0) > 0;
+  for (const std::string member : kWithoutKey) {
+    if (model.value(member, defaults[member]) == defaults[member]) continue;
+    if (absl::StartsWith(member, "window_") && !windows) continue;
+    if (member == "sliding_window" && architecture == "gpt-oss") continue;
+    if (member == "mlp_bias" && architecture == "llama") continue;
+    return absl::FailedPreconditionError(absl::StrCat("--format gguf: the model sets ", member, ", which llama.cpp's ",
+                                                      architecture, " does not have; use --format hf"));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<Source>> sources_of(const nlohmann::json& config, const std::string& architecture,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 
@@ -16,6 +17,10 @@ namespace titan::checkpoint::gguf {
 // Returns llama.cpp's name for the architecture of a config.json of transformers. Errors: FailedPrecondition for one
 // that it computes in another way or that exports do not support.
 absl::StatusOr<std::string> architecture_of(const nlohmann::json& config);
+
+// Checks that the architecture computes all options of a model, as manifests store it (models::to_json; null: not
+// known). FailedPrecondition names the first one that it lacks.
+absl::Status check_options(const nlohmann::json& model, const std::string& architecture);
 
 // The values of a parameter that a tensor has.
 enum class Part {

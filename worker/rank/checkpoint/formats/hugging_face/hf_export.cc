@@ -90,6 +90,18 @@ absl::StatusOr<std::vector<std::string>> unexported_buffers(StepReader& step, co
   return lines;
 }
 
+namespace {
+
+// Whether all parameters of a shared tensor are there.
+bool is_complete(const HfLayout& layout, const std::map<int64_t, at::Tensor>& parts) {
+  if (layout.total_rows == 0) return static_cast<int64_t>(parts.size()) == layout.parts;
+  int64_t rows = 0;
+  for (const auto& [first, part] : parts) rows += part.size(0);
+  return rows == layout.total_rows;
+}
+
+}  // namespace
+
 absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& step, const HfMapper& mapper,
                                             const HfFile& file, const HfExport& options, const std::string& folder,
                                             const std::string& name, const std::atomic<bool>* stop) {
@@ -101,7 +113,7 @@ absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& s
     written.bytes += static_cast<int64_t>(value.nbytes());
     parts.push_back({key, shape, whole(shape).offset, value.contiguous()});
   };
-  std::map<std::string, std::vector<at::Tensor>> halves;  // Tensors that several parameters form.
+  std::map<std::string, std::map<int64_t, at::Tensor>> shared;  // Tensors that several parameters form, by their place.
   for (const std::string& fqn : file.fqns) {
     const TensorRecord* record = step.manifest().find(kModelPrefix + fqn);
     if (record == nullptr) return absl::InternalError(absl::StrCat("export: ", fqn, " is not in the step"));
@@ -130,21 +142,22 @@ absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& s
       }
       continue;
     }
-    if (layout.parts == 1) {
+    if (!is_shared(layout)) {
       for (size_t i = 0; i < tensors.size(); ++i) add(layout.keys[i], tensors[i]);
       continue;
     }
-    std::vector<at::Tensor>& whole_tensor = halves[layout.keys[0]];
-    whole_tensor.resize(static_cast<size_t>(layout.parts));
-    whole_tensor.at(static_cast<size_t>(layout.part)) = tensors[0];
-    if (std::any_of(whole_tensor.begin(), whole_tensor.end(), [](const at::Tensor& t) { return !t.defined(); }))
-      continue;
-    add(layout.keys[0], at::cat(whole_tensor, -1));  // The result has the wider type if one of them kept it.
-    halves.erase(layout.keys[0]);
+    std::map<int64_t, at::Tensor>& parts_of = shared[layout.keys[0]];
+    parts_of[layout.total_rows > 0 ? layout.first_row : layout.part] = tensors[0];
+    if (!is_complete(layout, parts_of)) continue;
+    std::vector<at::Tensor> in_order;
+    for (const auto& [place, part] : parts_of) in_order.push_back(part);
+    // The result has the wider type if one of them kept it.
+    add(layout.keys[0], at::cat(in_order, layout.total_rows > 0 ? 0 : -1));
+    shared.erase(layout.keys[0]);
   }
-  if (!halves.empty()) {
+  if (!shared.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("export: the step lacks a parameter that is part of ", halves.begin()->first));
+        absl::StrCat("export: the step lacks a parameter that is part of ", shared.begin()->first));
   }
   TITAN_RETURN_IF_ERROR(write_tensors(files, folder, name, parts, stop));
   return written;

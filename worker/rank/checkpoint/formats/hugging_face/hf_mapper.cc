@@ -54,6 +54,7 @@ std::vector<int64_t> hf_shape(const HfLayout& layout, const std::vector<int64_t>
   if (layout.stacked) there.erase(there.begin());
   if (layout.transposed) swap_last_two(there);
   if (layout.parts > 1) there.back() *= layout.parts;
+  if (layout.total_rows > 0) there.at(0) = layout.total_rows;
   return there;
 }
 
@@ -96,6 +97,7 @@ Box hf_box(const HfLayout& layout, const std::vector<int64_t>& shape, const Box&
     swap_last_two(there.shape);
   }
   if (layout.parts > 1) there.offset.back() += layout.part * hf_shape(layout, shape).back() / layout.parts;
+  if (layout.total_rows > 0) there.offset.at(0) += layout.first_row;
   return there;
 }
 

@@ -43,6 +43,9 @@ struct HfLayout {
   // queries, keys and values) or in another order (swapped halves). Together they are all rows of these tensors. Empty:
   // they are those of keys[0]. Not with `stacked`, `permute_heads`, `transposed` or `parts`.
   std::vector<HfRows> rows;
+  // The tensor also holds the rows of other parameters (a fused projection): it has `total_rows` rows, and those of
+  // this parameter begin at `first_row`. 0: the tensor has no other rows. Alone, with one key.
+  int64_t first_row = 0, total_rows = 0;
   // Dims of the tensor after the first, if it is a convolution's weight [out, in, height, width] and the parameter the
   // same numbers as a matrix [out, in * height * width]. Empty: it has the parameter's shape. Alone, with one key.
   std::vector<int64_t> kernel = {};
@@ -102,6 +105,9 @@ const HfLayout* layout_to_write(const std::vector<HfLayout>& layouts);
 
 // Returns the type of the layout's tensors in an export whose other tensors are of type `wanted`.
 at::ScalarType stored_type(const HfLayout& layout, at::ScalarType wanted);
+
+// Whether other parameters stand in the same tensor.
+inline bool is_shared(const HfLayout& layout) { return layout.parts > 1 || layout.total_rows > 0; }
 
 // Turns a whole parameter `full`, `[shape...]`, into the layout's tensors, `[hf_shape(...)...]` each (only its own part
 // of each if it shares them). They are views where nothing moves.

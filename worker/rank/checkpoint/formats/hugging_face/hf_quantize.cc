@@ -48,7 +48,7 @@ absl::StatusOr<nlohmann::json> float8_config(const Manifest& manifest, const HfM
     const HfLayout* layout = layout_to_write(layouts);
     if (layout == nullptr || tensor.shape.size() < 2) continue;
     if (takes_float8(fqn, tensor.shape)) {
-      if (hf_shape(*layout, tensor.shape).size() == 2 && layout->parts == 1) continue;
+      if (hf_shape(*layout, tensor.shape).size() == 2 && !is_shared(*layout)) continue;
       return absl::FailedPreconditionError(
           absl::StrCat("float8_block: ", tensor.key, " is exported as a part of ", layout->keys[0],
                        ", and not as a matrix with scales for its blocks: export it as bfloat16"));
