@@ -115,6 +115,18 @@ void keep_stopped(const Findings& findings, std::vector<int>& ranks) {
   if (!stopped.empty()) ranks = std::move(stopped);
 }
 
+// Names the ranks that somebody has stopped, if no call accounts for the hang: messages under way between two ranks are
+// in no record, so that a stopped rank and its peer may each seem to wait for the other.
+void name_stopped(const Findings& findings, DiagnosisRecord& record) {
+  for (const auto& [rank, finding] : findings.ranks) {
+    if (finding.alive && is_stopped(finding)) record.ranks.push_back(rank);
+  }
+  if (record.ranks.empty()) return;
+  const bool one = record.ranks.size() == 1;
+  record.verdict = absl::StrCat(one ? "rank " : "ranks ", rank_protocol::format_rank_list(record.ranks),
+                                one ? " is" : " are", " stopped (by a signal or a debugger)");
+}
+
 std::string ranks_without_answer(const Findings& findings) {
   std::vector<int> silent;
   for (int rank = 0; rank < findings.world; ++rank) {
@@ -146,10 +158,12 @@ DiagnosisRecord diagnose(const Findings& findings, const std::string& title) {
     record.ranks = divergence->ranks;
     record.collective = absl::StrCat(divergence->call.operation, " ", divergence->call.sequence, " of ",
                                      divergence->group.name, " (ranks ", divergence->group.members, ")");
+  } else if (findings.stuck) {
+    name_stopped(findings, record);
   }
   std::string& report = record.report;
-  report = absl::StrCat(title, "\n", divergence ? record.verdict : "no rank is known to have diverged", "\n",
-                        ranks_without_answer(findings), "\n");
+  report = absl::StrCat(title, "\n", record.verdict.empty() ? "no rank is known to have diverged" : record.verdict,
+                        "\n", ranks_without_answer(findings), "\n");
   const std::map<int, const FlightCall*> awaited = awaited_calls(flights);
   const auto place = [&awaited](int rank, const RankFinding& finding) {
     const auto found = awaited.find(rank);

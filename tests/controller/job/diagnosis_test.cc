@@ -67,6 +67,20 @@ TEST(DiagnosisTest, RankStoppedInsideACallIsNamed) {
   EXPECT_EQ(diagnose(findings, "attempt 1").verdict, "") << "one of them was killed: the others only wait";
 }
 
+// A message under way between a stopped rank and its peer is in no record, so that each seems to wait for the other.
+TEST(DiagnosisTest, StoppedRankIsNamedWhenNoCallAccountsForTheHang) {
+  Findings findings = four(-1);
+  for (auto& [rank, finding] : findings.ranks) finding.flight.calls.clear();
+  EXPECT_EQ(diagnose(findings, "attempt 1").verdict, "");
+  findings.ranks[1].stacks = "process 1001\n1 thread: 1001 (titan-rank) stopped\n";
+  const DiagnosisRecord record = diagnose(findings, "attempt 1");
+  EXPECT_EQ(record.verdict, "rank 1 is stopped (by a signal or a debugger)");
+  EXPECT_THAT(record.ranks, ElementsAre(1));
+  EXPECT_THAT(record.report, HasSubstr(record.verdict));
+  findings.stuck = false;
+  EXPECT_EQ(diagnose(findings, "attempt 1").verdict, "") << "a rank failed by itself";
+}
+
 TEST(DiagnosisTest, EqualStacksShareABlockAfterTheCulprits) {
   const std::string report = diagnose(four(2), "attempt 1").report;
   EXPECT_THAT(report, HasSubstr("\nstacks of rank 2\n"));
