@@ -88,7 +88,7 @@ class BlockMemory {
     if (share_.context > 1 && spec_.layer_has_positions(number)) rotations();
     elements_ += N * H * (spec_.v_head_dim + 1);  // The result, which the last product reads, and its denominators.
     if (after) {
-      elements_ += A * D;  // What attention returns.
+      elements_ += A * D;  // The result of attention.
       norm(A, D);
     }
     if (before) {

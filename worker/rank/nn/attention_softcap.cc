@@ -31,7 +31,7 @@ class SoftcapAttentionKernel final : public AttentionKernel {
     at::Tensor weights = slope * scores_.softcap;
     hide(weights, q, k, band);
     weights.sub_(grouped(merged.lse.unsqueeze(-1), shared)).exp_();
-    slope.square_().neg_().add_(1).mul_(scores_.scale);  // Of tanh, times the scale.
+    slope.square_().neg_().add_(1).mul_(scores_.scale);  // The slope of tanh, times the scale.
     const at::Tensor grad = grouped(grad_out, shared);
     const at::Tensor grad_v = at::matmul(weights.transpose(2, 3), grad);
     const at::Tensor own = (grad * grouped(merged.out, shared)).sum(-1, /*keepdim=*/true);
