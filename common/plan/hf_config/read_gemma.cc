@@ -75,6 +75,7 @@ ConfigClass gemma_class(const char* family, const char* like, void (*read)(Keys&
 ConfigClasses gemma_classes() {
   ConfigClasses classes = {{"gemma2", gemma_class("gemma2", "2B", read_gemma2, kGemma2)},
                            {"gemma3_text", gemma_class("gemma3", "1B", read_gemma3, kGemma3)}};
+  classes["gemma3_text"].ignored = {{"the class writes it and does not read it", {"_sliding_window_pattern"}}};
   classes["gemma3_text"].only["attn_logit_softcapping"] = nullptr;  // The class reads the key and ignores it.
   return classes;
 }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "worker/rank/model/families.h"
 
 namespace titan::model::gemma2 {
@@ -10,7 +12,8 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t) {
   config.erase("hidden_act");
   config["hidden_activation"] = "gelu_pytorch_tanh";
   config["query_pre_attn_scalar"] = query_pre_attn_scalar(spec);
-  config["sliding_window"] = null_if_zero(spec.sliding_window);
+  config["sliding_window"] =
+      std::max<int64_t>(spec.sliding_window, 1);  // The class needs a number even without windows.
   config["layer_types"] = layer_types(spec);
   config["final_logit_softcapping"] = null_if_zero(spec.logit_softcap);
   config["attn_logit_softcapping"] = null_if_zero(spec.attention_softcap);

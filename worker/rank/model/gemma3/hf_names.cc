@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "worker/rank/model/families.h"
@@ -21,7 +22,8 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t) {
   config.erase("hidden_act");
   config["hidden_activation"] = "gelu_pytorch_tanh";
   config["query_pre_attn_scalar"] = query_pre_attn_scalar(spec);
-  config["sliding_window"] = null_if_zero(spec.sliding_window);
+  config["sliding_window"] =
+      std::max<int64_t>(spec.sliding_window, 1);  // The class needs a number even without windows.
   config["layer_types"] = layer_types(spec);
   config["final_logit_softcapping"] = null_if_zero(spec.logit_softcap);
   config["rope_local_base_freq"] = spec.window_rope_theta;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "absl/strings/match.h"
 #include "worker/rank/model/families.h"
 
@@ -34,7 +36,8 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t) {
   config["num_local_experts"] = spec.moe->num_experts;
   config["num_experts_per_tok"] = spec.moe->top_k;
   config["swiglu_limit"] = spec.swiglu_limit;
-  config["sliding_window"] = spec.sliding_window;
+  config["sliding_window"] =
+      std::max<int64_t>(spec.sliding_window, 1);  // The class needs a number even without windows.
   config["layer_types"] = layer_types(spec);
   return config;
 }
