@@ -20,6 +20,7 @@ pkg_check_modules(cpp_httplib REQUIRED IMPORTED_TARGET cpp-httplib)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(libdw REQUIRED IMPORTED_TARGET libdw)
+find_path(TITAN_PROTOZERO protozero/pbf_writer.hpp REQUIRED)  # Writes ONNX models; headers alone.
 pkg_check_modules(libjpeg REQUIRED IMPORTED_TARGET libjpeg)  # Images of datasets, and sampled pictures.
 pkg_check_modules(libpng REQUIRED IMPORTED_TARGET libpng)
 pkg_check_modules(libwebp REQUIRED IMPORTED_TARGET libwebp libwebpdemux)

@@ -178,7 +178,7 @@ class StoreExportTest(unittest.TestCase):
         self.killed(lambda request: "/.merged/" not in request.key and request.key.endswith("safetensors") and request.method == "PUT",
                     "export", adapters, "s3://titan/merge", "--merge", *SMALL)
         self.assertIn("was stopped while writing it", self.tool(2, "diff", self.step, "s3://titan/merge"))
-        for form, args in (("peft", ["--format", "peft"]), ("merge", ["--merge", *SMALL])):
+        for form, args in (("peft", ["--format", "peft"]), ("merge", ["--merge", *SMALL]), ("onnx", ["--format", "onnx", "--merge"])):
             self.tool(0, "export", adapters, self.folder / form, *args)
             self.tool(0, "export", adapters, f"s3://titan/{form}", *args)
             files = sorted(path.name for path in (self.folder / form).iterdir())
