@@ -16,7 +16,7 @@ inline constexpr char kParamsName[] = "params.json";
 
 // The model that a params.json describes.
 struct MetaModel {
-  models::ModelSpec spec;  // Of family llama3 or llama4. Its flavor is "config.json".
+  models::ModelSpec spec;  // Its family is llama3 or llama4, its flavor "config.json".
   // Whether the file states the numbers that Meta's programs partly keep in their code. If it does not, the spec has
   // those programs' values, and a flavor's own values fit too.
   bool states_scaling = true;           // How far positions are stretched (rope_scaling).

@@ -113,6 +113,11 @@ def check_logits(folder):
         want, got = model(tokens).logits, exported(tokens).logits
     difference = float((want - got).abs().max() / want.abs().max())
     assert difference < 1e-5, difference
+    # A Hugging Face folder's own numbers, without a flavor.
+    load(folder / "hf", folder / "hf-step")
+    check_step(folder / "hf-step", state)
+    refused = load(folder / "hf", folder / "no", name="qwen3", expect=1)
+    assert "its model is of family llama3, not qwen3" in refused, refused
     print(f"logits differ by {difference:.1e}")
 
 

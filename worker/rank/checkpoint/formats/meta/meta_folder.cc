@@ -189,7 +189,7 @@ absl::StatusOr<MetaFolder::Pieces> MetaFolder::pieces(const models::ModelSpec& s
     return pieces_of_heads(std::move(all), spec.n_kv_heads, shape);
   const bool is_cut = all.place.cut != MetaCut::kNone, by_rows = all.place.cut == MetaCut::kRows;
   const size_t last = shape.size() - 1, rows = shape.size() > 1 ? last - 1 : 0;
-  const size_t cut = by_rows != place->transposed ? rows : last;  // Of the parameter.
+  const size_t cut = by_rows != place->transposed ? rows : last;  // This is a dim of the parameter.
   if (is_cut && (shape[cut] % count != 0 || place->rows_before % count != 0 || place->rows_after % count != 0)) {
     return absl::FailedPreconditionError(absl::StrCat(folder_, ": ", place->name, " of ", shape_text(shape),
                                                       " cannot be cut over ", counted(files_.size(), "file"),

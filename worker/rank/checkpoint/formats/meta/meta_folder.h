@@ -54,8 +54,8 @@ class MetaFolder {
   // A part of a parameter in one file.
   struct Piece {
     size_t file = 0;
-    Box box;                // Of the parameter.
-    int64_t first_row = 0;  // Of the stored tensor.
+    Box box;                // Its place in the parameter.
+    int64_t first_row = 0;  // Where it begins in the stored tensor.
     bool is_copy = false;   // An earlier piece has the same box.
   };
   struct Pieces {
