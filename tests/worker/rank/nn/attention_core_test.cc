@@ -79,7 +79,7 @@ TEST(AttentionCoreTest, PlainCausalHasLibTorchsBits) {
 // Capped scores, which are computed by basic operations block by block, match the oracle under every mask.
 TEST(AttentionCoreTest, CappedScoresMatchTheOracle) {
   at::manual_seed(21);
-  Draw pick(21);
+  titan::testing::Draw pick(21);
   for (int i = 0; i < 40; ++i) {
     Case c = draw_attention(pick, {4, 8}, {4, 6});
     c.softcap = pick({1, 2}) * 0.7;
