@@ -19,7 +19,7 @@ namespace {
 
 using mesh::Axis;
 
-constexpr int64_t kRows = 4, kLength = 24;
+constexpr int64_t kRows = 4, kRowLength = 24;
 
 // Adds this rank's part of forward, loss and gradients to the totals.
 void run_part(const model::Model& model, const Task& task, const nn::MicrobatchContext& share, bool count_loss,
@@ -55,7 +55,7 @@ Totals run_split(const Task& task, const Split& split) {
   std::mutex mutex;
   run_ranks(split.degrees, split.world, every_axis(), [&](ThreadRank& self) {
     const mesh::Mesh& mesh = self.mesh->mesh();
-    model::Model model = *model::build(task.spec, {.seq_len = kLength, .max_logit_bytes = split.max_logit_bytes});
+    model::Model model = *model::build(task.spec, {.seq_len = kRowLength, .max_logit_bytes = split.max_logit_bytes});
     const absl::Status done = model.parallelize(model, {.mesh = self.mesh.get(),
                                                         .sequence_parallel = split.sequence,
                                                         .loss_parallel = split.loss_parallel,
@@ -85,19 +85,19 @@ Totals run_split(const Task& task, const Split& split) {
 
 Task draw_task(const models::ModelSpec& spec, uint64_t seed) {
   Task task{spec, {}, {}};
-  const model::Model model = *model::build(task.spec, {.seq_len = kLength});
+  const model::Model model = *model::build(task.spec, {.seq_len = kRowLength});
   task.weights = draw_weights(model, task.spec, seed);
-  task.batch.tokens = at::randint(task.spec.vocab_size, {kRows, kLength}, at::kLong);
-  task.batch.labels = at::randint(task.spec.vocab_size, {kRows, kLength}, at::kLong);
-  task.batch.labels.masked_fill_(at::rand({kRows, kLength}).lt(0.2), nn::kIgnoreIndex);
-  if (task.spec.mask == models::Mask::kBlockCausal) task.batch.documents = draw_documents(kRows, kLength);
+  task.batch.tokens = at::randint(task.spec.vocab_size, {kRows, kRowLength}, at::kLong);
+  task.batch.labels = at::randint(task.spec.vocab_size, {kRows, kRowLength}, at::kLong);
+  task.batch.labels.masked_fill_(at::rand({kRows, kRowLength}).lt(0.2), nn::kIgnoreIndex);
+  if (task.spec.mask == models::Mask::kBlockCausal) task.batch.documents = draw_documents(kRows, kRowLength);
   return task;
 }
 
 Totals run_whole(const Task& task) {
   Totals totals;
   std::mutex mutex;
-  const model::Model model = *model::build(task.spec, {.seq_len = kLength});
+  const model::Model model = *model::build(task.spec, {.seq_len = kRowLength});
   run_part(
       model, task, task.batch, true, [](const nn::Parameter&) { return true; }, mutex, totals);
   return totals;
