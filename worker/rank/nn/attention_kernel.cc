@@ -101,7 +101,7 @@ const at::Tensor& BandMask::get(const Band& band, int64_t queries, int64_t keys,
   const at::Tensor ahead = at::arange(keys, integers) - at::arange(queries, integers).unsqueeze(1);
   const int64_t width = (keys + alignment - 1) / alignment * alignment;
   mask_ = at::zeros({queries, width}, options).narrow(1, 0, keys);
-  mask_.masked_fill_(ahead.lt(band.first).logical_or_(ahead.gt(band.last)), -std::numeric_limits<double>::infinity());
+  mask_.masked_fill_(ahead.lt(band.first).bitwise_or_(ahead.gt(band.last)), -std::numeric_limits<double>::infinity());
   band_ = band;
   return mask_;
 }

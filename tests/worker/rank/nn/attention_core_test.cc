@@ -133,9 +133,15 @@ TEST(AttentionCoreTest, PlainKernelMatchesTheFusedOne) {
 
 TEST(AttentionCoreTest, DryRunsHaveShapes) {
   use_meta_kernels();
-  for (const AttentionMask& mask : {AttentionMask{}, AttentionMask{.window = 8}, AttentionMask{.chunk = 16},
-                                    AttentionMask{.causal = false}, AttentionMask{.chunk = 16, .causal = false}}) {
-    Case c{.sharing = 2, .tokens = 64, .v_head = 4, .mask = mask, .sinks = true};
+  const AttentionMask plain, window{.window = 8}, chunk{.chunk = 16}, all{.causal = false};
+  for (const auto& [mask, softcap] : std::vector<std::pair<AttentionMask, double>>{{plain, 0},
+                                                                                   {window, 0},
+                                                                                   {chunk, 0},
+                                                                                   {all, 0},
+                                                                                   {{.chunk = 16, .causal = false}, 0},
+                                                                                   {plain, 2},
+                                                                                   {window, 2}}) {
+    Case c{.sharing = 2, .tokens = 64, .v_head = 4, .mask = mask, .sinks = true, .softcap = softcap};
     AttentionInput in = input_of(c);
     std::vector<at::Tensor> leaves;
     for (at::Tensor* tensor : {&in.q, &in.k, &in.v, &in.sinks}) {
