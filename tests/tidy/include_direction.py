@@ -28,7 +28,7 @@ LAYERS = {
     "common": [["base"], ["io", "rank_protocol", "service"], ["plan"]],
     "common/base": [["clock", "redact", "status", "sync", "text", "version"], ["host", "json"]],
     "common/io": [["http", "jinja", "storage", "tokenizer_files"], ["hub", "s3"], ["data_files"]],
-    "common/plan": [["mesh", "pipeline"], ["models"], ["config", "hf_config"], ["encoders", "meta_config"], ["memory"], ["planner"]],
+    "common/plan": [["mesh", "pipeline"], ["models"], ["hf_config"], ["config"], ["encoders", "meta_config"], ["memory"], ["planner"]],
     "common/service": [["failpoint", "journal", "metrics", "rpc", "systemd"]],
     "controller": [["job", "scheduler", "store"], ["auth", "core"], ["reconcile"], ["api"], ["main"]],
     "worker/node": [["core", "shim"], ["daemon", "stacks"]],

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/plan/hf_config/config_class.h"
 #include "common/plan/hf_config/layer_lists.h"
@@ -33,6 +35,17 @@ void check_chunks(Keys& keys, const ModelSpec& spec) {
   if (matters && there != here) keys.refuse("layer_types", absl::StrCat("only ", here.dump().substr(0, kShownTypes)));
 }
 
+// A model in which all layers have positions attends within chunks if its layers without positions would begin after
+// the last one (ModelSpec::layer_chunk()).
+void settle_chunks_without_nope(Keys& keys, ModelSpec& spec) {
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    if (!spec.layer_has_positions(layer)) return;
+  }
+  const json types = keys.at("layer_types");
+  spec.nope_ends_step = !types.is_array() || std::find(types.begin(), types.end(), "chunked_attention") != types.end();
+  spec.nope_layer_step = spec.nope_ends_step ? spec.n_layers + 1 : 0;
+}
+
 void take_experts(Keys& keys, ModelSpec& spec) {
   models::MoeSpec& moe = *spec.moe;
   keys.need("intermediate_size", moe.hidden);
@@ -52,6 +65,7 @@ void read_llama4(Keys& keys, ModelSpec& spec) {
   take_experts(keys, spec);
   keys.take("use_qk_norm", spec.rotated_qk_norm);
   take_unrotated_layers(keys, spec);
+  settle_chunks_without_nope(keys, spec);
   spec.attention_chunk = 0;
   if (spec.nope_layer_step > 0) keys.need("attention_chunk_size", spec.attention_chunk);
   check_chunks(keys, spec);

@@ -28,8 +28,8 @@ enum class Mask {
 
 // Where a layer normalizes around attention and around the feed-forward.
 enum class NormPlacement {
-  kPre,   // What the branch reads: h + f(norm(h)).
-  kPost,  // What the branch adds: h + norm(f(h)), as in OLMo 2.
+  kPre,   // Normalizes what the branch reads: h + f(norm(h)).
+  kPost,  // Normalizes what the branch adds: h + norm(f(h)), as in OLMo 2.
   kBoth,  // h + norm(f(norm(h))), as in Gemma 2 and GLM-4.
 };
 

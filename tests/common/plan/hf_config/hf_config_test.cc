@@ -311,7 +311,7 @@ TEST(HfConfigTest, ReadsEveryFormOfYarn) {
   spec = spec_of(rope_of("llama", {{"factor", 4.0}, {"attention_factor", 1}, {"beta_fast", 0}}));
   EXPECT_EQ(spec.yarn->original_seq_len, 2048) << "max_position_embeddings";
   EXPECT_EQ(spec.yarn->beta_fast, 32);
-  // transformers' default: a scaled rotation with integer bounds. A factor of its own replaces the usual one.
+  // transformers' default: a scaled rotation with integer bounds. An explicit factor replaces the usual one.
   for (const char* type : {"gpt_oss", "llama", "qwen3", "deepseek_v3"}) {
     spec = spec_of(rope_of(type, yarn({{"truncate", true}})));
     EXPECT_TRUE(spec.yarn->scales_cos_sin && spec.yarn->rounds_bounds) << type;

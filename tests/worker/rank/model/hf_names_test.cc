@@ -255,7 +255,7 @@ constexpr Release kReleases[] = {
          "model_type": "qwen3_moe", "moe_intermediate_size": 768, "norm_topk_prob": true, "num_attention_heads": 32,
          "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4,
          "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "tie_word_embeddings": false, "vocab_size": 151936})",
-     "/model_type", "\"qwen3\"", "model_type \"qwen3\", this model has \"qwen3_moe\""},
+     "/model_type", "\"qwen3\"", "decoder_sparse_step is 1: Titan does not compute it for qwen3"},
     {"gpt_oss", "20b",
      R"({"attention_bias": true, "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880,
          "initial_context_length": 4096, "intermediate_size": 2880, "model_type": "gpt_oss", "num_attention_heads": 64,

@@ -28,7 +28,8 @@ std::string numbers_of(const std::vector<models::SpecDifference>& all, std::stri
   return absl::StrCat("(", absl::StrJoin(words, ", "), all.size() > words.size() ? ", ...)" : ")");
 }
 
-constexpr char kNameTheModel[] = ": set model.name and model.flavor to the model of the weights, or model.flavor = \"config.json\"";
+constexpr char kNameTheModel[] =
+    ": set model.name and model.flavor to the model of the weights, or model.flavor = \"config.json\"";
 // For a flavor that keeps its own numbers (a library's), and weights that are to be trained with other numbers on
 // purpose.
 constexpr char kOtherPositions[] =

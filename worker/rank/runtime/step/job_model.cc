@@ -77,7 +77,7 @@ models::ModelSpec start_spec(const RankContext& context, const models::ModelSpec
   words = value(exchange.broadcast("start_spec", words), rank_protocol::kExitPeerLost, "START_SPEC");
   models::ModelSpec taken = models::with_weights_numbers(nlohmann::json::parse(words), spec);
   return value(config::apply_model_overrides(std::move(taken), context.config.model), rank_protocol::kExitBadConfig,
-               "MODEL");  // What the job sets itself holds.
+               "MODEL");  // The job's own settings take precedence over those of its weights.
 }
 
 }  // namespace titan::runtime
