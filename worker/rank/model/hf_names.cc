@@ -8,7 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/plan/hf_config/read.h"
 #include "common/plan/models/sizes.h"
+#include "common/plan/models/spec_checks.h"
 
 namespace titan::model {
 namespace {
@@ -365,10 +367,37 @@ std::unique_ptr<checkpoint::HfMapper> make_hf_mapper(const HfFamily& family, con
   return std::make_unique<SpecMapper>(family, spec, seq_len);
 }
 
+namespace {
+
+// Checks that transformers would compute the same model from the config.json of an export: a job may give a family
+// numbers that its class does not have. Skips the stretching of positions that depends on the length of rows.
+absl::Status check_config(const nlohmann::json& config, const models::ModelSpec& spec) {
+  if (!config.is_object()) return absl::OkStatus();
+  const std::string type = config.value("model_type", "");
+  if (!hf_config::reads(type)) return absl::OkStatus();
+  const std::string form =
+      absl::StrCat("a config.json of model_type ", type, " cannot describe this model of ", spec.name, ": ");
+  const absl::StatusOr<hf_config::HfModel> read = hf_config::read_model(config);
+  if (!read.ok()) return absl::FailedPreconditionError(absl::StrCat(form, std::string(read.status().message())));
+  models::ModelSpec there = read->spec;
+  there.name = spec.name;
+  const bool depends_on_length = spec.yarn && spec.yarn->only_beyond_original;
+  for (const models::SpecDifference& one : models::differences(models::to_json(there), spec)) {
+    if (one.positions && depends_on_length) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(form, one.name, " is ", one.here, ", and would become ", one.there));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<checkpoint::HfMapper>> make_hf_mapper(const models::ModelSpec& spec, int64_t seq_len) {
   const absl::StatusOr<HfFamily> family = hf_family(spec.name);
   if (!family.ok()) return family.status();
-  return make_hf_mapper(*family, spec, seq_len);
+  std::unique_ptr<checkpoint::HfMapper> mapper = make_hf_mapper(*family, spec, seq_len);
+  if (absl::Status bad = check_config(mapper->config(), spec); !bad.ok()) return bad;
+  return mapper;
 }
 
 }  // namespace titan::model

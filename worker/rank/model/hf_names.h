@@ -106,7 +106,8 @@ nlohmann::json decoder_config(const models::ModelSpec& spec, const std::string& 
                               const std::string& model_type);
 
 // Makes a model's mapper, including config.json. `seq_len`: length of the training sequences (HfFamily::config); 0: the
-// model's maximum. Unimplemented: the family has no Hugging Face names.
+// model's maximum. Unimplemented: the family has no Hugging Face names. FailedPrecondition, names the number: its
+// config.json cannot describe the model, whose numbers a job may have changed.
 absl::StatusOr<std::unique_ptr<checkpoint::HfMapper>> make_hf_mapper(const models::ModelSpec& spec,
                                                                      int64_t seq_len = 0);
 

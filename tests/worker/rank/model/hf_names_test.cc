@@ -361,6 +361,18 @@ nlohmann::json drawn(std::mt19937& random, const std::string& key, const nlohman
   return usual;
 }
 
+// A job may give a family numbers that its class of transformers does not have. Such a model has no config.json.
+TEST(HfNamesTest, NumbersWithoutAKeyAreRefused) {
+  models::ModelSpec spec = *models::find("llama3", "debugmodel");
+  spec.n_layers = 3;
+  spec.rope_scaling.reset();
+  EXPECT_TRUE(make_hf_mapper(spec).ok()) << make_hf_mapper(spec).status();
+  spec.norm_placement = models::NormPlacement::kPost;
+  const absl::Status refused = make_hf_mapper(spec).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("norm_placement is \"post\""));
+}
+
 // An export of a model says what its config.json said, for any numbers.
 TEST(HfNamesTest, RandomConfigsComeBack) {
   std::mt19937 random(::testing::UnitTest::GetInstance()->random_seed());

@@ -27,6 +27,10 @@ models::ModelSpec spec_of(const config::JobConfig& config) {
   return value(model::find_spec(config.model, config.experimental.custom_import), kExitBadConfig, "MODEL");
 }
 
+bool needs_hf_names(const config::CheckpointSection& keys) {
+  return keys.enable && (keys.initial_load_in_hf || keys.last_save_in_hf);
+}
+
 void join_mesh(RankContext& context) {
   if (context.joining_mesh.valid()) context.mesh = context.joining_mesh.get();
 }
@@ -114,8 +118,11 @@ Built build(RankContext& context) {
   join_mesh(context);
   check(built.objective->prepare(config, {*context.mesh, context.device->torch_device()}), kExitUserError, "OBJECTIVE");
   built.spec = start_spec(context, built.spec);
-  if (auto mapper = model::make_hf_mapper(built.spec, config.training.seq_len); mapper.ok())
+  if (auto mapper = model::make_hf_mapper(built.spec, config.training.seq_len); mapper.ok()) {
     built.hf_mapper = *std::move(mapper);
+  } else if (absl::IsFailedPrecondition(mapper.status()) && needs_hf_names(config.checkpoint)) {
+    check(mapper.status(), kExitBadConfig, "MODEL");
+  }
   log_connections(context);
   built.model = build_sharded(context, built, plan, built.objective->longest_row(config));
   built.adapters = config::adapters_of(config);
