@@ -70,7 +70,14 @@ void take_unrotated_layers(Keys& keys, ModelSpec& spec) {
   const json listed = keys.at("no_rope_layers");
   spec.nope_ends_step = true;
   if (!listed.is_null() && !listed.is_array()) keys.refuse("no_rope_layers", "a list");
-  if (!listed.is_array() || listed.empty()) return keys.need("no_rope_layer_interval", spec.nope_layer_step);
+  if (!listed.is_array() || listed.empty()) {
+    keys.need("no_rope_layer_interval", spec.nope_layer_step);
+    // A list would have no layer without positions either.
+    if (spec.nope_layer_step <= spec.n_layers) return;
+    spec.nope_layer_step = 0;
+    spec.nope_ends_step = false;
+    return;
+  }
   const auto first = std::find(listed.begin(), listed.end(), 0);
   spec.nope_layer_step = 0;
   if (first == listed.end()) {

@@ -32,8 +32,11 @@ def transformers_tensors(config):
 
 
 def torchtitan_tensors(name, flavor, layers):
-    """Returns {Hugging Face name: shape}, or None if torchtitan has no such flavor."""
-    spec = get_train_spec(name)
+    """Returns {Hugging Face name: shape}, or None if torchtitan has no such family or flavor."""
+    try:
+        spec = get_train_spec(name)
+    except ValueError:  # It has no such family.
+        return None
     if flavor not in spec.model_args:
         return None
     arguments = dataclasses.replace(spec.model_args[flavor], n_layers=layers)

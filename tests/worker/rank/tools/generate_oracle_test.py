@@ -61,7 +61,7 @@ MODELS = {
     "phi3, windows": ("phi3", {**NO_HEAD_DIM, "sliding_window": 7}),
     "phi3, half of each head rotated": ("phi3", {**NO_HEAD_DIM, "partial_rotary_factor": 0.5, "tie_word_embeddings": True}),
     "olmo2": ("olmo2", NO_HEAD_DIM),
-    "olmo2 with biases": ("olmo2", {**NO_HEAD_DIM, "attention_bias": True, "rope_scaling": dict(rope_type="linear", factor=2.0)}),
+    "olmo2 with biases": ("olmo2", {**NO_HEAD_DIM, "attention_bias": True, "rope_scaling": dict(type="linear", factor=2.0)}),
     "glm4": ("glm4", {**SMALL, "partial_rotary_factor": 0.5}),
     "glm4 without biases": ("glm4", {**SMALL, "attention_bias": False, "partial_rotary_factor": 0.25}),
     "gemma2": ("gemma2", {**SMALL, "sliding_window": 7, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0, "query_pre_attn_scalar": 10}),
