@@ -88,7 +88,7 @@ absl::StatusOr<ResolvedSource> resolve_source(const v1::CreateJobRequest& reques
   const std::vector<std::string> overrides = overrides_of(source);
   std::vector<config::Problem> problems;
   std::optional<config::LoadedConfig> loaded =
-      config::load_job(source.text(), format_of(source), name, overrides, problems);
+      config::load_job(source.text(), format_of(source), name, overrides, problems, /*reads_files=*/false);
   if (!loaded) return config_refusal(problems, "source.text");
   problems = config::check(loaded->config, loaded->origins);
   for (config::Problem& problem : relative_paths(*loaded)) problems.push_back(std::move(problem));

@@ -239,8 +239,8 @@ CASES = [
      ['config.json says model_type "qwen3", this model has "llama"']),
     ("initial weights of another flavor", lambda f: _hf_weights(f, LLAMA, "--model.flavor", "8B"), "checkpoint.initial_load_path",
      ["hidden_size 256, this model has 4096", 'model.flavor = "debugmodel"']),
-    ("initial weights of an unsupported family", lambda f: _hf_weights(f, {"model_type": "mistral"}), "checkpoint.initial_load_path",
-     ['model_type is "mistral"', "qwen3_moe is supported"]),
+    ("initial weights of an unsupported family", lambda f: _hf_weights(f, {"model_type": "mamba"}), "checkpoint.initial_load_path",
+     ['model_type is "mamba"', "smollm3 is supported"]),
     ("initial weights with an unsupported rope_scaling", lambda f: _hf_weights(f, {**LLAMA, "rope_scaling": {
         "rope_type": "dynamic", "factor": 2}}), "checkpoint.initial_load_path", ["rope_scaling is"]),
     ("weights of another size next to the tokenizer", _weights_as_tokenizer_folder, "model.hf_assets_path",

@@ -114,7 +114,7 @@ def check_any_size(report, folder):
     report.below("any size: loss of step 1 on two ranks", abs(run.metrics()[1][LOSS] / loss_of(model, tokens, labels) - 1), LIMIT)
     run = LocalRun(folder / "theta", by_config(folder / "hf", 1, rope_theta=3e4), 1).wait()
     other = transformers.AutoModelForCausalLM.from_pretrained(folder / "hf", rope_theta=3e4, dtype=torch.float32).eval()
-    assert abs(loss_of(other, tokens, labels) / loss_of(model, tokens, labels) - 1) > 1e-3, "theta matters"
+    assert abs(loss_of(other, tokens, labels) / loss_of(model, tokens, labels) - 1) > 10 * LIMIT, "theta matters"
     report.below("another theta: loss of step 1", abs(run.metrics()[1][LOSS] / loss_of(other, tokens, labels) - 1), LIMIT)
     run = LocalRun(folder / "tokens", by_config(folder / "hf", 1, 2, vocab_size=2051), 2).wait()
     subprocess.run([BIN / "titan-checkpoint", "export", folder / "tokens/dump/checkpoint/step-1", folder / "out"], check=True, capture_output=True)

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status/status.h"
 #include "common/io/storage/file.h"
+#include "common/plan/hf_config/keys.h"
 #include "common/plan/hf_config/model_match.h"
 #include "common/plan/hf_config/read.h"
 #include "common/plan/models/spec_checks.h"
@@ -29,7 +30,7 @@ absl::StatusOr<hf_config::HfModel> read_folder(const std::string& folder) {
 
 }  // namespace
 
-void read_config_flavor(LoadedConfig& loaded, std::vector<Problem>& problems) {
+void read_config_flavor(LoadedConfig& loaded, bool reads_files, std::vector<Problem>& problems) {
   ModelSection& model = loaded.config.model;
   if (model.flavor != kConfigFlavor || model.spec) return;
   const auto problem = [&](const char* key, const std::string& value, std::string message, std::string suggestion) {
@@ -40,6 +41,10 @@ void read_config_flavor(LoadedConfig& loaded, std::vector<Problem>& problems) {
                         .message = std::move(message),
                         .suggestion = std::move(suggestion)});
   };
+  if (!reads_files) {
+    return problem("model.flavor", model.flavor, "needs the numbers of the model in model.spec",
+                   "submit the job with titanctl, which reads them from the folder");
+  }
   const absl::StatusOr<hf_config::HfModel> read = read_folder(model.hf_assets_path);
   if (!read.ok()) {
     return problem("model.hf_assets_path", model.hf_assets_path, std::string(read.status().message()),
@@ -64,6 +69,8 @@ absl::StatusOr<models::ModelSpec> spec_of_config_flavor(const ModelSection& mode
         "from model.hf_assets_path");
   }
   const json values = json::parse(*model.spec, nullptr, /*allow_exceptions=*/false);
+  if (hf_config::is_nested_deeper(values, hf_config::kMostLevels))
+    return absl::InvalidArgumentError("model.spec: nested too deeply");
   absl::StatusOr<models::ModelSpec> spec = models::from_json(values);
   if (!spec.ok()) return annotate(spec.status(), "model.spec");
   const std::string wrong = models::inconsistency(*spec);

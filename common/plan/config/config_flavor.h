@@ -16,7 +16,8 @@ inline constexpr char kConfigFlavor[] = "config.json";
 // other flavors, or when model.spec is set already: the numbers of a submitted job stay those of its submission. Adds a
 // problem when the file cannot be read, describes a model that Titan does not compute, or one of another family than
 // model.name. The file's settings that are not applied become warnings.
-void read_config_flavor(LoadedConfig& loaded, std::vector<Problem>& problems);
+// `reads_files` false: a missing model.spec is a problem.
+void read_config_flavor(LoadedConfig& loaded, bool reads_files, std::vector<Problem>& problems);
 
 // Returns the model of model.spec. Errors: InvalidArgument when the key is missing or holds no model.
 absl::StatusOr<models::ModelSpec> spec_of_config_flavor(const ModelSection& model);

@@ -20,6 +20,7 @@
 #include "common/plan/config/assign.h"
 #include "common/plan/config/fields.h"
 #include "common/plan/config/list_values.h"
+#include "common/plan/hf_config/keys.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::config {
@@ -50,14 +51,6 @@ json& section_object(json& root, std::string_view name) {
   for (const auto part : absl::StrSplit(std::string(name), '.')) at = &(*at)[std::string(part)];
   if (at->is_null()) *at = json::object();
   return *at;
-}
-
-// Deeper nesting could overflow the stack.
-bool is_nested_deeper(const json& value, int levels) {
-  if (!value.is_structured()) return false;
-  if (levels == 0) return true;
-  return std::any_of(value.begin(), value.end(),
-                     [levels](const json& item) { return is_nested_deeper(item, levels - 1); });
 }
 
 RawValue to_raw(const json& value) {
@@ -287,7 +280,8 @@ std::string to_json_text(const JobConfig& config) {
 
 absl::StatusOr<JobConfig> from_json(const json& value) {
   if (!value.is_object()) return absl::InvalidArgumentError("configuration: expects a JSON object with sections");
-  if (is_nested_deeper(value, kMaxDepth)) return absl::InvalidArgumentError("configuration: nested too deeply");
+  if (hf_config::is_nested_deeper(value, kMaxDepth))
+    return absl::InvalidArgumentError("configuration: nested too deeply");
   // Fast path for a valid configuration, several times faster than finding what is wrong.
   if (JobConfig config; read_plain(value, config)) return config;
   Applier applier;

@@ -55,7 +55,7 @@ absl::StatusOr<std::string> read_file(const std::string& path) {
 }
 
 std::optional<LoadedConfig> build(const RawValue& file, const std::string& name, const std::vector<std::string>& words,
-                                  std::vector<Problem>& problems) {
+                                  std::vector<Problem>& problems, bool reads_files = true) {
   Applier applier;
   if (problems.empty()) applier.apply(flatten(file, name), Applier::Repeats::kAreErrors);
   const bool file_sets_keys = applier.sets_keys();
@@ -71,7 +71,7 @@ std::optional<LoadedConfig> build(const RawValue& file, const std::string& name,
   LoadedConfig loaded = applier.take();
   loaded.file_sets_keys = file_sets_keys;
   normalize_model_names(loaded);
-  if (problems.empty()) read_config_flavor(loaded, problems);
+  if (problems.empty()) read_config_flavor(loaded, reads_files, problems);
   Checker names(loaded.config, loaded.origins);  // Wrong dataset names are reported together with misspelt keys.
   check_dataset_names(names);
   problems.insert(problems.end(), names.problems().begin(), names.problems().end());
@@ -166,8 +166,11 @@ ConfigFormat guess_format(std::string_view text) {
 }
 
 std::optional<LoadedConfig> load_job(std::string_view text, ConfigFormat format, const std::string& name,
-                                     const std::vector<std::string>& overrides, std::vector<Problem>& problems) {
-  std::optional<LoadedConfig> loaded = load_text(text, format, name, overrides, problems);
+                                     const std::vector<std::string>& overrides, std::vector<Problem>& problems,
+                                     bool reads_files) {
+  const RawValue raw = read(text, format, name, problems);
+  std::optional<LoadedConfig> loaded = build(raw, name, overrides, problems, reads_files);
+  make_printable(problems);
   if (!loaded || loaded->file_sets_keys) return loaded;
   problems.push_back({{name, 0},
                       "",

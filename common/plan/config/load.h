@@ -66,8 +66,10 @@ ConfigFormat guess_format(std::string_view text);
 // The rest is for titanctl and the controller, which read a job as its author wrote it.
 
 // Like load_text(), but rejects a job that sets no key: the usual cause is a failed generator or an unset variable.
+// `reads_files` false: refuses a job whose model is in a config.json, because its path is not one of this machine.
 std::optional<LoadedConfig> load_job(std::string_view text, ConfigFormat format, const std::string& name,
-                                     const std::vector<std::string>& overrides, std::vector<Problem>& problems);
+                                     const std::vector<std::string>& overrides, std::vector<Problem>& problems,
+                                     bool reads_files = true);
 
 // Visits every non-empty local path that the model uses, not those of a hub or an object store. A relative one is
 // relative to the working folder of the job's author.

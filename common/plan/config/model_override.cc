@@ -1,5 +1,6 @@
 #include "common/plan/config/model_override.h"
 
+#include <cmath>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -75,6 +76,9 @@ absl::Status follow(const json& values, const ModelSpec& before, ModelSpec& spec
     }
   }
   if (grouped && !values.contains("v_head_dim")) spec.v_head_dim = spec.head_dim;
+  const auto root = [](int64_t dim) { return std::sqrt(static_cast<double>(dim)); };
+  const bool scales_by_root = before.dim > 1 && before.embedding_scale == root(before.dim);
+  if (scales_by_root && !values.contains("embedding_scale")) spec.embedding_scale = root(spec.dim);
   if (before.n_kv_heads == before.n_heads && !values.contains("n_kv_heads")) spec.n_kv_heads = spec.n_heads;
   return absl::OkStatus();
 }

@@ -71,8 +71,8 @@ struct ModelOverrideSection {
 
 // Changes the numbers that the section sets. Three of them follow others where they are not set themselves: head_dim is
 // dim / n_heads if it was so before, or qk_nope_head_dim + qk_rope_head_dim in latent attention, and v_head_dim is
-// head_dim in grouped attention. Errors: InvalidArgument naming the key, when a number does not apply to the model or
-// contradicts another.
+// head_dim in grouped attention. An embedding scaled by the root of dim, as Gemma's, stays so. Errors: InvalidArgument
+// naming the key, when a number does not apply to the model or contradicts another.
 absl::Status apply_override(const ModelOverrideSection& section, models::ModelSpec& spec);
 
 }  // namespace titan::config

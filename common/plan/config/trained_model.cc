@@ -36,14 +36,32 @@ std::vector<std::string> length_warnings(const JobConfig& config, const models::
   return warnings;
 }
 
+namespace {
+
+// Whether the section sets a number of a scaling that the model has.
+bool overrides_scaling(const ModelSection& model) {
+  const RopeScalingOverride& llama = model.overrides.rope_scaling;
+  const YarnOverride& yarn = model.overrides.yarn;
+  return llama.factor || llama.low_freq_factor || llama.high_freq_factor || llama.original_seq_len || yarn.factor ||
+         yarn.beta_fast || yarn.beta_slow || yarn.original_seq_len || yarn.mscale || yarn.only_beyond_original ||
+         yarn.scales_cos_sin || yarn.cos_sin_factor || yarn.rounds_bounds;
+}
+
+}  // namespace
+
 bool overrides_positions(const ModelSection& model) {
   const ModelOverrideSection& all = model.overrides;
-  const RopeScalingOverride& llama = all.rope_scaling;
-  const YarnOverride& yarn = all.yarn;
-  return all.rope_theta || all.window_rope_theta || all.rope_type || llama.factor || llama.low_freq_factor ||
-         llama.high_freq_factor || llama.original_seq_len || yarn.factor || yarn.beta_fast || yarn.beta_slow ||
-         yarn.original_seq_len || yarn.mscale || yarn.only_beyond_original || yarn.scales_cos_sin ||
-         yarn.cos_sin_factor || yarn.rounds_bounds;
+  return all.rope_theta || all.window_rope_theta || all.rope_type || overrides_scaling(model);
+}
+
+absl::StatusOr<models::ModelSpec> settle_model(const models::ModelSpec& base, const models::ModelSpec& with_weights,
+                                               const ModelSection& model) {
+  models::ModelSpec spec = with_weights;
+  if (model.overrides.rope_type || overrides_scaling(model)) {  // The numbers belong to the scaling of the flavor.
+    spec.rope_scaling = base.rope_scaling;
+    spec.yarn = base.yarn;
+  }
+  return apply_model_overrides(std::move(spec), model);
 }
 
 absl::StatusOr<models::ModelSpec> apply_model_overrides(models::ModelSpec spec, const ModelSection& model) {
@@ -188,6 +206,11 @@ void check_lora(Checker& check, const std::optional<models::ModelSpec>& spec) {
     check.fail("lora.dropout", config.lora.dropout, "dropout: not supported yet", "set lora.dropout = 0");
   }
   check_saving(check);
+  if (config.model.overrides.vocab_size) {
+    check.fail("model.override.vocab_size", *config.model.overrides.vocab_size,
+               "does not work with lora: rows of added tokens would be frozen random numbers",
+               "leave it out, or train without lora");
+  }
   if (!spec.has_value()) return;  // Only a rank knows the layers of a library's model.
   check_targets(check, *spec);
   if (config.lora.base == "nf4") check_nf4(check, *spec);

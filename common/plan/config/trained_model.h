@@ -26,6 +26,11 @@ absl::StatusOr<models::ModelSpec> apply_model_overrides(models::ModelSpec spec, 
 // Whether the section changes RoPE, so that its values hold instead of those of loaded weights.
 bool overrides_positions(const ModelSection& model);
 
+// Returns the model that a job trains: `base`, its flavor without the job's changes, with the numbers that its weights
+// brought (models::with_weights_numbers()), and then with the job's changes. Errors: those of apply_model_overrides().
+absl::StatusOr<models::ModelSpec> settle_model(const models::ModelSpec& base, const models::ModelSpec& with_weights,
+                                               const ModelSection& model);
+
 // Returns the adapters that a job trains; nothing: it trains the model itself.
 std::optional<models::AdapterSpec> adapters_of(const JobConfig& config);
 

@@ -1,8 +1,17 @@
 #include "common/plan/hf_config/keys.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace titan::hf_config {
+
+bool is_nested_deeper(const nlohmann::json& value, int levels) {
+  if (!value.is_structured()) return false;
+  if (levels == 0) return true;
+  return std::any_of(value.begin(), value.end(),
+                     [levels](const nlohmann::json& item) { return is_nested_deeper(item, levels - 1); });
+}
+
 namespace {
 constexpr int64_t kLargest = int64_t{1} << 40;
 constexpr size_t kMaxShownValueLength = 80;

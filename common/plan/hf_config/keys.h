@@ -11,6 +11,11 @@
 
 namespace titan::hf_config {
 
+// Whether a value has more levels than `levels`. Copying and writing JSON recurses, so that a hostile file could
+// overflow the stack.
+bool is_nested_deeper(const nlohmann::json& value, int levels);
+inline constexpr int kMostLevels = 16;  // Limit for a config.json and for a model's numbers.
+
 // Reads keys of one JSON object. The first key that cannot be read sets the status; later errors are ignored.
 class Keys {
  public:

@@ -56,6 +56,7 @@ std::string model_type_of(const ModelSpec& spec) {
 
 absl::StatusOr<HfModel> read_model(const json& config) {
   if (!config.is_object()) return absl::InvalidArgumentError("config.json: not a JSON object");
+  if (is_nested_deeper(config, kMostLevels)) return absl::InvalidArgumentError("config.json: nested too deeply");
   if (config.contains("_class_name")) {  // diffusers has no model_type.
     TITAN_ASSIGN_OR_RETURN(const models::FluxSpec flux, read_flux(config));
     return HfModel{.spec = models::flux_model(flux), .model_type = "flux"};

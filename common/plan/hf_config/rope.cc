@@ -243,6 +243,7 @@ void take_rope(Keys& file, const json& defaults, ModelSpec& spec) {
   spec.window_rope_theta = 0;
   if (!defaults.contains("rope_local_base_freq")) return take_one_table(file, defaults, spec);
   Keys flat(without_window_table(file, defaults, spec));
+  if (spec.sliding_window == 0) spec.window_rope_theta = 0;  // No layer uses it.
   take_one_table(flat, defaults, spec);
   file.fail(flat.status());
 }

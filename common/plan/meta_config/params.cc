@@ -50,6 +50,25 @@ void refuse_unknown(Keys& keys, std::initializer_list<const std::set<std::string
   }
 }
 
+// Refuses numbers that no model has, before anything is computed from them.
+void check_ranges(Keys& keys) {
+  constexpr double kMostWidth = 1 << 24, kMostLayers = 1e5, kMostFactor = 1e9;
+  const auto check = [&](const char* key, double least, double most) {
+    const json value = keys.at(key);
+    if (!value.is_number() || (value.get<double>() >= least && value.get<double>() <= most)) return;
+    keys.refuse(key, absl::StrCat("a number from ", least, " to ", most));
+  };
+  for (const char* key : {"dim", "n_heads", "n_kv_heads", "head_dim", "hidden_dim", "multiple_of"})
+    check(key, 1, kMostWidth);
+  check("n_layers", 1, kMostLayers);
+  check("vocab_size", -1, kMostWidth);
+  constexpr double kLeastFactor = 1e-20;
+  for (const char* key : {"norm_eps", "rope_theta", "rope_scaling_factor", "rope_high_freq_factor",
+                          "ffn_dim_multiplier", "ffn_exp", "floor_scale"})
+    check(key, kLeastFactor, kMostFactor);
+  check("max_seq_len", 1, kMostFactor);
+}
+
 int64_t rounded_up(int64_t number, int64_t multiple) { return (number + multiple - 1) / multiple * multiple; }
 
 void take_vocabulary(Keys& keys, int64_t in_weights, ModelSpec& spec) {
@@ -128,7 +147,7 @@ void take_mistral(Keys& keys, MetaModel& model) {
 }
 
 // Returns an expert's width: the width of a dense layer before rounding, divided among the experts of a token.
-int64_t expert_width(Keys& keys, const Keys& experts, double capacity, const ModelSpec& spec) {
+int64_t expert_width(Keys& keys, Keys& experts, double capacity, const ModelSpec& spec) {
   double widening = 4, multiplier = 1;
   int64_t multiple = 256;
   keys.take("ffn_exp", widening);
@@ -137,8 +156,9 @@ int64_t expert_width(Keys& keys, const Keys& experts, double capacity, const Mod
   auto width = static_cast<int64_t>(widening * static_cast<double>(spec.dim));
   width = static_cast<int64_t>(2.0 * static_cast<double>(width) / 3.0);
   width = static_cast<int64_t>(multiplier * static_cast<double>(width));
-  if (experts.at("auto_scale_F") != json(false))
-    width = static_cast<int64_t>(static_cast<double>(width) / (capacity + 1));
+  bool scales = true;
+  experts.take("auto_scale_F", scales);
+  if (scales) width = static_cast<int64_t>(static_cast<double>(width) / (capacity + 1));
   return multiple > 0 ? rounded_up(width, multiple) : 0;
 }
 
@@ -153,6 +173,7 @@ void take_experts(Keys& keys, ModelSpec& spec) {
   experts.take("interleave_moe_layer_step", moe.layer_step);
   double capacity = 1;
   experts.take("capacity_factor", capacity);
+  if (!(capacity >= 0)) return keys.refuse("moe_args", "an object whose capacity_factor is not negative");
   moe.hidden = expert_width(keys, experts, capacity, spec);
   spec.ffn_hidden = moe.layer_step == 1 ? 0 : feed_forward_width(keys, spec);
   keys.fail(experts.status());
@@ -198,6 +219,8 @@ absl::StatusOr<MetaModel> read_params(const json& params, int64_t vocab_size) {
                          fourth ? models::find("llama4", "17bx16e_released") : models::find("llama3", "8B"));
   model.spec.flavor = "config.json";
   model.spec.mask = models::Mask::kCausal;  // Document packing is a choice of training.
+  check_ranges(keys);
+  TITAN_RETURN_IF_ERROR(keys.status());
   take_common(keys, vocab_size, model.spec);
   (mistral ? take_mistral : fourth ? take_llama4 : take_llama)(keys, model);
   TITAN_RETURN_IF_ERROR(keys.status());

@@ -23,7 +23,12 @@ std::string out_of_range(std::initializer_list<NamedFactor> factors, bool may_be
 }
 
 std::string wrong_latent_option(const ModelSpec& spec) {
-  const char* member = spec.qk_norm_whole            ? "qk_norm_whole"
+  const char* member = spec.qk_norm                  ? "qk_norm"
+                       : spec.qk_norm_whole          ? "qk_norm_whole"
+                       : spec.rotated_qk_norm        ? "rotated_qk_norm"
+                       : spec.attention_bias         ? "attention_bias"
+                       : spec.attention_sinks        ? "attention_sinks"
+                       : spec.nope_layer_step != 0   ? "nope_layer_step"
                        : spec.attention_scale != 0   ? "attention_scale"
                        : spec.attention_softcap != 0 ? "attention_softcap"
                        : spec.window_rope_theta != 0 ? "window_rope_theta"

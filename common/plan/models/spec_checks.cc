@@ -1,6 +1,7 @@
 #include "common/plan/models/spec_checks.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -136,6 +137,44 @@ std::string of_qwen3_vl(const ModelSpec& spec) {
   return wrong.empty() ? "" : absl::StrCat("qwen3_vl: ", wrong);
 }
 
+// Refuses sizes that no model has, whose lists and products would not fit into memory and 64 bits.
+std::string beyond_sense(const ModelSpec& spec) {
+  constexpr int64_t kMostLayers = 100'000, kMostExperts = 1 << 16, kMostWidth = 1 << 26;
+  const auto above = [](const NamedNumber& number, int64_t most) {
+    return number.value <= most ? "" : absl::StrCat(number.name, ": ", number.value, " is above ", most);
+  };
+  std::string wrong = above({"n_layers", spec.n_layers}, kMostLayers);
+  if (wrong.empty() && spec.moe) wrong = above({"moe.num_experts", spec.moe->num_experts}, kMostExperts);
+  if (wrong.empty() && spec.moe) wrong = above({"moe.hidden", spec.moe->hidden}, kMostWidth);
+  for (const NamedNumber& width : std::initializer_list<NamedNumber>{{"dim", spec.dim},
+                                                                     {"n_heads", spec.n_heads},
+                                                                     {"head_dim", spec.head_dim},
+                                                                     {"v_head_dim", spec.v_head_dim},
+                                                                     {"vocab_size", spec.vocab_size},
+                                                                     {"ffn_hidden", spec.ffn_hidden},
+                                                                     {"q_lora_rank", spec.q_lora_rank},
+                                                                     {"kv_lora_rank", spec.kv_lora_rank}}) {
+    if (wrong.empty()) wrong = above(width, kMostWidth);
+  }
+  return wrong;
+}
+
+std::string of_feed_forward(const ModelSpec& spec) {
+  if (spec.ffn_hidden > 0) return "";
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    if (!spec.layer_has_experts(layer))
+      return absl::StrCat("ffn_hidden: ", spec.ffn_hidden, " is not above 0, and layer ", layer, " has no experts");
+  }
+  return "";
+}
+
+std::string of_positions(const ModelSpec& spec) {
+  const double theta = spec.rope_theta, eps = spec.norm_eps;
+  if (!(theta > 0 && std::isfinite(theta))) return absl::StrCat("rope_theta: ", theta, " is not above 0");
+  if (!(eps > 0 && std::isfinite(eps))) return absl::StrCat("norm_eps: ", eps, " is not above 0");
+  return spec.nope_layer_step == 1 ? "nope_layer_step: 1 leaves no layer with positions" : "";
+}
+
 }  // namespace
 
 std::string inconsistency(const ModelSpec& spec) {
@@ -148,8 +187,11 @@ std::string inconsistency(const ModelSpec& spec) {
                                       {"n_layers", spec.n_layers},
                                       {"vocab_size", spec.vocab_size},
                                       {"max_seq_len", spec.max_seq_len}});
+  if (wrong.empty()) wrong = beyond_sense(spec);
   if (wrong.empty() && spec.n_heads != 0) wrong = of_attention(spec);
+  if (wrong.empty() && spec.n_heads != 0) wrong = of_positions(spec);
   if (wrong.empty() && spec.moe) wrong = of_experts(*spec.moe);
+  if (wrong.empty() && spec.n_heads != 0) wrong = of_feed_forward(spec);
   if (wrong.empty()) wrong = wrong_option(spec);
   if (wrong.empty() && spec.vision) wrong = of_vision(spec);
   if (wrong.empty() && spec.qwen3_vl) wrong = of_qwen3_vl(spec);

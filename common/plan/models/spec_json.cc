@@ -135,6 +135,13 @@ absl::Status set_members(const json& values, ModelSpec& spec) { return read("", 
 absl::StatusOr<ModelSpec> from_json(const json& values) {
   ModelSpec spec;
   TITAN_RETURN_IF_ERROR(set_members(values, spec));
+  if (spec.flux) {  // They are members of both (flux_model()).
+    spec.flux->name = spec.name;
+    spec.flux->flavor = spec.flavor;
+    spec.flux->dim = spec.dim;
+    spec.flux->n_heads = spec.n_heads;
+    spec.flux->rope_theta = spec.rope_theta;
+  }
   return spec;
 }
 

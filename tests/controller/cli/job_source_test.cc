@@ -21,7 +21,7 @@ TEST(JobSourceTest, AJobIsSentAsItsConfiguration) {
   config.scheduling.time_limit_seconds = 60;
   prepared.text = "# as written";
   const v1::JobSpec spec = to_spec(prepared);
-  EXPECT_EQ(nlohmann::json::parse(spec.config_json()), config::to_json(config));
+  EXPECT_EQ(spec.config_json(), config::to_json_text(config));
   EXPECT_EQ(spec.config_source(), "# as written");
   v1::JobSpec rest = spec;
   rest.clear_config_json();

@@ -148,7 +148,7 @@ ModelSpec spec_for_load(const Setup& setup, const ModelSpec& spec, std::string& 
         if (auto found = of_step(files, setup, candidate, spec, taken)) return *std::move(found);
         break;
       case Candidate::From::kHuggingFace: {
-        const auto found = with_numbers_of_hf(files, candidate.path, spec, taken);
+        const auto found = with_numbers_of_hf(files, candidate.path, spec, taken, setup.larger_vocabulary);
         return found.ok() ? *found : spec;
       }
       case Candidate::From::kDcp:

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/plan/hf_config/read.h"
 #include "common/plan/models/sizes.h"
@@ -369,6 +370,35 @@ std::unique_ptr<checkpoint::HfMapper> make_hf_mapper(const HfFamily& family, con
 
 namespace {
 
+// Returns the spec with the defaults of numbers that have no effect, which a config.json does not state.
+models::ModelSpec without_idle_numbers(models::ModelSpec spec) {
+  const models::ModelSpec usual;
+  if (spec.sliding_window == 0) {
+    spec.window_step = usual.window_step;
+    spec.window_first_layer = usual.window_first_layer;
+    spec.window_rope_theta = 0;
+  }
+  bool all_have_positions = true;
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) all_have_positions &= spec.layer_has_positions(layer);
+  if (all_have_positions) {
+    spec.nope_ends_step = spec.nope_layer_step > 0 && spec.attention_chunk > 0;
+    spec.nope_layer_step = spec.nope_ends_step ? spec.n_layers + 1 : 0;
+    spec.query_temperature_floor = 0;
+    spec.query_temperature_scale = usual.query_temperature_scale;
+  }
+  const double usual_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim));
+  constexpr double kRounding = 1e-12;
+  if (std::abs(spec.attention_scale - usual_scale) < kRounding * usual_scale) spec.attention_scale = 0;
+  return spec;
+}
+
+// Whether two values of a number, as JSON, are the same but for rounding.
+bool same_number(const std::string& a, const std::string& b) {
+  double x = 0, y = 0;
+  constexpr double kRounding = 1e-12;
+  return absl::SimpleAtod(a, &x) && absl::SimpleAtod(b, &y) && std::abs(x - y) <= kRounding * std::abs(y);
+}
+
 // Checks that transformers would compute the same model from the config.json of an export: a job may give a family
 // numbers that its class does not have. Skips the stretching of positions that depends on the length of rows.
 absl::Status check_config(const nlohmann::json& config, const models::ModelSpec& spec) {
@@ -382,8 +412,9 @@ absl::Status check_config(const nlohmann::json& config, const models::ModelSpec&
   models::ModelSpec there = read->spec;
   there.name = spec.name;
   const bool depends_on_length = spec.yarn && spec.yarn->only_beyond_original;
-  for (const models::SpecDifference& one : models::differences(models::to_json(there), spec)) {
-    if (one.positions && depends_on_length) continue;
+  const nlohmann::json numbers = models::to_json(without_idle_numbers(std::move(there)));
+  for (const models::SpecDifference& one : models::differences(numbers, without_idle_numbers(spec))) {
+    if ((one.positions && depends_on_length) || same_number(one.there, one.here)) continue;
     return absl::FailedPreconditionError(
         absl::StrCat(form, one.name, " is ", one.here, ", and would become ", one.there));
   }

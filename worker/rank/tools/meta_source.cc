@@ -60,7 +60,8 @@ void adapt(const ModelSpec& to, size_t files, meta_config::MetaModel& model) {
   }
   spec.tied_embeddings = to.tied_embeddings;  // The weights show it.
   // A series of more files than heads counts every copy of a head.
-  const bool copies = spec.n_kv_heads == static_cast<int64_t>(files) && spec.n_kv_heads % to.n_kv_heads == 0;
+  const bool copies =
+      to.n_kv_heads > 0 && spec.n_kv_heads == static_cast<int64_t>(files) && spec.n_kv_heads % to.n_kv_heads == 0;
   if (copies) spec.n_kv_heads = to.n_kv_heads;
 }
 

@@ -43,6 +43,9 @@ absl::StatusOr<models::ModelSpec> model_of(const std::string& path, const checkp
                                                   library.empty() ? "--library FILE" : "--library " + library));
   }
   TITAN_RETURN_IF_ERROR(spec.status());
+  // The job may have changed numbers of a library's flavor.
+  if (!recorded && manifest.model.is_object() && choice.flavor.empty() && !spec->other)
+    TITAN_RETURN_IF_ERROR(models::set_members(manifest.model, *spec));
   spec = checkpoint::with_numbers_of_step(manifest, *spec);
   TITAN_RETURN_IF_ERROR(checkpoint::check_model(manifest, *spec, checkpoint::Use::kResume, path,
                                                 "omit --model and --flavor, or give the step's")

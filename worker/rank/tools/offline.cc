@@ -282,7 +282,8 @@ HfAssets assets_of(const Manifest& manifest, const std::string& tokenizer) {
 onnx::Positions positions_of(const models::ModelSpec& spec, int64_t seq_len) {
   const int64_t trained = seq_len > 0 ? seq_len : spec.max_seq_len;
   onnx::Positions positions{.rope = model::rope_options(spec, trained)};
-  positions.rope.max_seq_len = std::max(trained, spec.max_seq_len);
+  constexpr int64_t kMostRows = 1 << 18;  // Llama 4's tables for ten million positions would take gigabytes.
+  positions.rope.max_seq_len = std::max(trained, std::min(spec.max_seq_len, kMostRows));
   if (spec.attention == models::Attention::kLatent)
     positions.latent_scale = model::latent_options(spec, 0, {}, trained).softmax_scale;
   return positions;
@@ -317,9 +318,12 @@ absl::StatusOr<models::ModelSpec> model_to_import(storage::Files& files, const s
   const std::string folder = hf_config::weights_folder(files, source);
   if (choice.flavor == kConfigFlavor) {
     TITAN_ASSIGN_OR_RETURN(models::ModelSpec spec, model_of_folder(files, folder));
-    if (spec.name == choice.name) return spec;
+    if (choice.name.empty() || spec.name == choice.name) return spec;
     return absl::FailedPreconditionError(
         absl::StrCat(source, ": its model is of family ", spec.name, ", not ", choice.name, ": set --model"));
+  }
+  if (choice.name.empty()) {
+    return absl::InvalidArgumentError("--model is required, unless --flavor config.json takes the folder's own model");
   }
   TITAN_ASSIGN_OR_RETURN(models::ModelSpec spec, model::find_spec(choice.name, choice.flavor, choice.library));
   if (!files.is_folder(source)) return spec;
@@ -486,9 +490,9 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
     return status;
   });
   if (absl::IsOutOfRange(made)) {
-    return absl::OutOfRangeError(absl::StrCat(std::string(made.message()),
-                                              ": nothing was written; export as bfloat16 or float32, or write such "
-                                              "numbers as infinite with --allow-overflow"));
+    return absl::OutOfRangeError(absl::StrCat(
+        std::string(made.message()), ": nothing was written; export as bfloat16 or float32",
+        options.dtype == "float8_block" ? "" : ", or write such numbers as infinite with --allow-overflow"));
   }
   TITAN_RETURN_IF_ERROR(made);
   print_warnings(warnings, out);

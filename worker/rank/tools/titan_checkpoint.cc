@@ -18,7 +18,8 @@ using titan::s3::all_files;
 
 void add_model_flags(CLI::App& command, titan::tools::ModelChoice& model, bool required) {
   const std::string known = required ? "" : "; recorded in the step, unless an older Titan wrote it";
-  command.add_option("--model", model.name, "Model family, as model.name of the job" + known)->required(required);
+  const std::string own = required ? "; may be left out with --flavor config.json" : known;
+  command.add_option("--model", model.name, "Model family, as model.name of the job" + own);
   command.add_option("--flavor", model.flavor, "Its size, as model.flavor of the job" + known)->required(required);
   command.add_option("--library", model.library,
                      "Library that has the model, as experimental.custom_import of the job");

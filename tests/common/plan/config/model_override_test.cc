@@ -13,6 +13,7 @@
 #include "common/plan/config/trained_model.h"
 #include "common/plan/config/validate.h"
 #include "common/plan/models/registry.h"
+#include "common/plan/models/spec_checks.h"
 #include "common/plan/models/spec_json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -130,6 +131,47 @@ TEST(ModelOverrideTest, ContradictionsNameTheKey) {
               HasSubstr("numbers of decoders do not apply to flux"));
 }
 
+// The job's numbers replace those of its weights, a scaling of RoPE as a whole.
+TEST(ModelOverrideTest, WeightsNumbersComeBeforeTheJobs) {
+  const ModelSpec base = *models::find("qwen3", "8B");
+  ModelSpec weights = base;
+  weights.rope_theta = 5e6;
+  weights.norm_eps = 1e-5;
+  const auto settled = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"--model.name", "qwen3", "--model.flavor", "8B"};
+    words.insert(words.end(), more.begin(), more.end());
+    const auto spec = settle_model(base, weights, loaded(words).config.model);
+    EXPECT_TRUE(spec.ok()) << spec.status();
+    return spec.value_or(ModelSpec());
+  };
+  EXPECT_EQ(models::to_json(settled({})), models::to_json(weights));
+  const ModelSpec yarn = settled({"--model.override.max_seq_len", "131072", "--model.override.rope_type", "yarn",
+                                  "--model.override.yarn.factor", "4"});
+  EXPECT_EQ(yarn.yarn->original_seq_len, 4096) << "the context before the extension";
+  EXPECT_EQ(yarn.rope_theta, 5e6);
+  EXPECT_EQ(yarn.norm_eps, 1e-5);
+  const ModelSpec llama = *models::find("llama3", "8B");
+  ModelSpec older = llama;
+  older.rope_scaling.reset();  // Llama 3.0
+  const auto kept = settle_model(
+      llama, older, loaded({"--model.flavor", "8B", "--model.override.rope_scaling.factor", "16"}).config.model);
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->rope_scaling->factor, 16);
+}
+
+TEST(ModelOverrideTest, NumbersWithoutSenseAreRefused) {
+  EXPECT_THAT(refusal({"--model.override.n_layers", "1000000000"}),
+              HasSubstr("model.override.n_layers: 1000000000 is above 100000"));
+  EXPECT_THAT(refusal({"--model.override.ffn_hidden", "0"}),
+              HasSubstr("ffn_hidden: 0 is not above 0, and layer 0 has no experts"));
+  EXPECT_THAT(refusal({"--model.name", "mixtral", "--model.override.moe.layer_step", "2"}), HasSubstr("ffn_hidden"));
+  EXPECT_THAT(refusal({"--model.name", "deepseek_v3", "--model.override.qk_norm", "true"}),
+              HasSubstr("model.override.qk_norm: latent attention has no such option"));
+  EXPECT_THAT(refusal({"--model.converters", "lora", "--model.override.vocab_size", "4096"}),
+              HasSubstr("model.override.vocab_size = 4096: does not work with lora"));
+  EXPECT_EQ(spec_of({"--model.name", "gemma2", "--model.override.dim", "256"}).embedding_scale, 16);
+}
+
 class ConfigFlavorTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -211,6 +253,8 @@ TEST_F(ConfigFlavorTest, SpecIsChecked) {
   config.model.flavor = kConfigFlavor;
   const auto message = [&] { return std::string(validate(config).message()); };
   EXPECT_THAT(message(), HasSubstr("needs the numbers of the model in model.spec"));
+  config.model.spec = std::string(500'000, '[') + std::string(500'000, ']');
+  EXPECT_THAT(message(), HasSubstr("model.spec: nested too deeply"));
   config.model.spec = "no JSON";
   EXPECT_THAT(message(), HasSubstr("model.spec"));
   json spec = models::to_json(*models::find("llama3", "debugmodel"));
@@ -239,6 +283,7 @@ TEST(SpecJsonTest, EveryFlavorRoundTrips) {
       const auto back = models::from_json(values);
       ASSERT_TRUE(back.ok()) << back.status();
       EXPECT_EQ(models::to_json(*back), values) << name << " " << flavor;
+      EXPECT_EQ(models::inconsistency(*back), "") << name << " " << flavor;
     }
   }
 }

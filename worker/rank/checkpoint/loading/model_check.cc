@@ -133,14 +133,16 @@ absl::StatusOr<models::ModelSpec> with_guidance_of_tensors(storage::Files& files
 }  // namespace
 
 absl::StatusOr<models::ModelSpec> with_numbers_of_hf(storage::Files& files, const std::string& folder,
-                                                     const models::ModelSpec& spec, std::string& taken) {
+                                                     const models::ModelSpec& spec, std::string& taken,
+                                                     bool larger_vocabulary) {
   if (!takes_numbers_from_weights(spec)) return spec;
   TITAN_ASSIGN_OR_RETURN(const json config, read_config(files, storage::join_path(folder, "config.json")));
   if (config.is_null() && spec.flux) return with_guidance_of_tensors(files, folder, spec, taken);
   const auto there = hf_config::read_model(config);
   if (!there.ok()) return spec;  // check_hf_config() reports why, once it is known that these weights are loaded.
-  const std::vector<hf_config::ConfigDifference> found =
+  std::vector<hf_config::ConfigDifference> found =
       hf_config::compare(*there, {.spec = spec, .model_type = hf_config::model_type_of(spec)});
+  if (larger_vocabulary) std::erase_if(found, [](const auto& one) { return one.key == "vocab_size"; });
   const bool same_model = std::all_of(found.begin(), found.end(), [](const auto& one) { return one.takeable; });
   if (found.empty() || !same_model) return spec;
   taken = absl::StrCat("taken from ", storage::join_path(folder, "config.json"), ": ", hf_config::text_of(found));

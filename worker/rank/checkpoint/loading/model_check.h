@@ -42,7 +42,8 @@ bool takes_numbers_from_weights(const models::ModelSpec& spec);
 // unchanged if none differs. A config.json that is not supported or another model's changes nothing: check_hf_config()
 // refuses it. Errors: those of reading it.
 absl::StatusOr<models::ModelSpec> with_numbers_of_hf(storage::Files& files, const std::string& folder,
-                                                     const models::ModelSpec& spec, std::string& taken);
+                                                     const models::ModelSpec& spec, std::string& taken,
+                                                     bool larger_vocabulary = false);
 
 // The same for a step of Titan.
 models::ModelSpec with_numbers_of_step(const Manifest& manifest, const models::ModelSpec& spec);

@@ -26,7 +26,8 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t) {
       std::max<int64_t>(spec.sliding_window, 1);  // The class needs a number even without windows.
   config["layer_types"] = layer_types(spec);
   config["final_logit_softcapping"] = null_if_zero(spec.logit_softcap);
-  config["rope_local_base_freq"] = spec.window_rope_theta;
+  constexpr double kClassTheta = 1e4;  // Without windows it has no effect, but the class does not accept 0.
+  config["rope_local_base_freq"] = spec.window_rope_theta > 0 ? spec.window_rope_theta : kClassTheta;
   return config;
 }
 

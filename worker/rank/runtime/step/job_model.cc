@@ -16,6 +16,9 @@
 #include "worker/rank/runtime/failure/failure.h"
 
 namespace titan::runtime {
+
+using rank_protocol::kExitBadConfig;
+
 namespace {
 
 absl::Status check_datasets(const std::string& section, const std::string& dataset,
@@ -75,9 +78,13 @@ models::ModelSpec start_spec(const RankContext& context, const models::ModelSpec
   checkpoint::ReportExchange exchange(context.store, context.rank, context.world,
                                       {.start = absl::Seconds(context.config.comm.init_timeout_seconds)}, &stop);
   words = value(exchange.broadcast("start_spec", words), rank_protocol::kExitPeerLost, "START_SPEC");
-  models::ModelSpec taken = models::with_weights_numbers(nlohmann::json::parse(words), spec);
-  return value(config::apply_model_overrides(std::move(taken), context.config.model), rank_protocol::kExitBadConfig,
-               "MODEL");  // The job's own settings take precedence over those of its weights.
+  config::ModelSection plain = context.config.model;
+  plain.overrides = {};
+  const models::ModelSpec base =
+      value(model::find_spec(plain, context.config.experimental.custom_import), kExitBadConfig, "MODEL");
+  return value(config::settle_model(base, models::with_weights_numbers(nlohmann::json::parse(words), base),
+                                    context.config.model),
+               kExitBadConfig, "MODEL");
 }
 
 }  // namespace titan::runtime

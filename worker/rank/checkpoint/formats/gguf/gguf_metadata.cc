@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status/status.h"
 
 namespace titan::checkpoint::gguf {
 namespace {
@@ -80,7 +81,21 @@ void add_experts(const nlohmann::json& config, const std::string& prefix, const 
   to.add_count(prefix + "expert_gating_func", config["scoring_func"] == "sigmoid" ? kSigmoid : kSoftmax);
 }
 
-absl::Status add_scaling(const nlohmann::json& scaling, bool latent, const std::string& prefix, Metadata& to) {
+// llama.cpp scales cosines and sines by 0.1 ln(factor) + 1, and rounds the bounds of YaRN's blend. gpt-oss has exact
+// bounds in training.
+absl::Status check_yarn(const nlohmann::json& scaling, bool latent, const std::string& architecture) {
+  const auto refuse = [](const char* key) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--format gguf: rope_scaling.", key, " is not supported: llama.cpp has its own value"));
+  };
+  if (latent) return absl::OkStatus();
+  if (scaling.contains("attention_factor")) return refuse("attention_factor");
+  if (architecture != "gpt-oss" && !scaling.value("truncate", true)) return refuse("truncate");
+  return absl::OkStatus();
+}
+
+absl::Status add_scaling(const nlohmann::json& scaling, bool latent, const std::string& architecture,
+                         const std::string& prefix, Metadata& to) {
   const std::string type = scaling.value("rope_type", "");
   if (type == "llama3") return absl::OkStatus();  // frequency_factors().
   if (type != "linear" && type != "yarn") {
@@ -90,6 +105,7 @@ absl::Status add_scaling(const nlohmann::json& scaling, bool latent, const std::
   to.add(prefix + "rope.scaling.type", type);
   to.add_real(prefix + "rope.scaling.factor", scaling["factor"]);
   if (type == "linear") return absl::OkStatus();
+  TITAN_RETURN_IF_ERROR(check_yarn(scaling, latent, architecture));
   to.add_count(prefix + "rope.scaling.original_context_length", scaling["original_max_position_embeddings"]);
   to.add_real(prefix + "rope.scaling.yarn_beta_fast", scaling["beta_fast"]);
   to.add_real(prefix + "rope.scaling.yarn_beta_slow", scaling["beta_slow"]);
@@ -114,7 +130,8 @@ absl::Status add_model(const nlohmann::json& config, const std::string& architec
     add_grouped_attention(numbers);
   }
   if (numbers.has("num_experts_per_tok")) add_experts(config, prefix, numbers, to);
-  return numbers.has("rope_scaling") ? add_scaling(config["rope_scaling"], latent, prefix, to) : absl::OkStatus();
+  return numbers.has("rope_scaling") ? add_scaling(config["rope_scaling"], latent, architecture, prefix, to)
+                                     : absl::OkStatus();
 }
 
 std::vector<float> frequency_factors(const nlohmann::json& config) {

@@ -17,8 +17,9 @@ constexpr std::array kTaken = {"*.json",  "vocab*.txt", "merges*.txt",       "*.
                                "*.jinja", "LICENSE*",   "tokenization_*.py", "LICENCE*", "NOTICE*", "USE_POLICY*"};
 // They describe other weights and how these are stored, their training, or data.
 constexpr std::array kLeft = {
-    "config.json",    "*.index.json",       "adapter_*",  "*quant*", "manifest.json",    "trainer_state.json",
-    "*_results.json", "dataset_info*.json", "state.json", ".*",      "model_index.json", "params.json"};
+    "config.json",        "*.index.json",   "adapter_*",          "*quant*",    "manifest.json",
+    "trainer_state.json", "*_results.json", "dataset_info*.json", "state.json", ".*",
+    "model_index.json",   "params.json",    "genai_config.json"};
 // Folders of named chat templates.
 constexpr std::array kFolders = {"additional_chat_templates", "chat_templates"};
 
