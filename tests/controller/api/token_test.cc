@@ -146,7 +146,9 @@ TEST_F(TokenTest, WatchShowsOnlyTheTokensProjects) {
   ASSERT_TRUE(submit("alicetoken", "later", "vision").ok());
   do {  // The first job may still change, for instance when the queue explains why it waits.
     ASSERT_TRUE(watch->Read(&change));
-    if (change.kind() != v1::JobChange::BOOKMARK) EXPECT_THAT(change.job().name(), HasSubstr("projects/vision/"));
+    if (change.kind() != v1::JobChange::BOOKMARK) {
+      EXPECT_THAT(change.job().name(), HasSubstr("projects/vision/"));
+    }
   } while (change.kind() == v1::JobChange::BOOKMARK || change.job().name() == "projects/vision/jobs/a");
   EXPECT_EQ(change.job().name(), "projects/vision/jobs/later");
   context->TryCancel();

@@ -238,7 +238,7 @@ nlohmann::json decoder_config(const models::ModelSpec& spec, const std::string& 
                               const std::string& model_type) {
   nlohmann::json config = common_config(spec, architecture, model_type);
   config["intermediate_size"] = spec.moe ? spec.moe->hidden : spec.ffn_hidden;
-  config["pad_token_id"] = nullptr;
+  for (const char* token : {"bos_token_id", "eos_token_id", "pad_token_id"}) config[token] = nullptr;
   return config;
 }
 
