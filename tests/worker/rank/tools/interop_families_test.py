@@ -69,7 +69,7 @@ def tokenizer_folder(folder):
 def with_mscale(model):
     """Adds YaRN's factor of the softmax scale, which DeepseekV2 of transformers 4.57.3 omits; DeepSeek's own code and
     transformers 5.24 have it."""
-    scaling = model.config.rope_scaling
+    scaling = getattr(model.config, "rope_scaling", None)
     if model.config.model_type == "deepseek_v2" and scaling:
         for layer in model.model.layers:
             layer.self_attn.scaling *= (0.1 * scaling["mscale_all_dim"] * math.log(scaling["factor"]) + 1) ** 2
