@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -10,6 +12,7 @@
 #include "common/base/text/nearest.h"
 #include "common/plan/config/checker.h"
 #include "common/plan/config/config_flavor.h"
+#include "common/plan/config/fields.h"
 #include "common/plan/config/model_kind.h"
 #include "common/plan/models/registry.h"
 
@@ -38,13 +41,18 @@ std::vector<std::string> length_warnings(const JobConfig& config, const models::
 
 namespace {
 
+bool any_is_set(const std::vector<Field>& fields) {
+  const auto is_set = [](auto* member) {
+    if constexpr (requires { member->has_value(); }) return member->has_value();
+    return false;
+  };
+  return std::any_of(fields.begin(), fields.end(), [&](const Field& field) { return std::visit(is_set, field.ref); });
+}
+
 // Whether the section sets a number of a scaling that the model has.
 bool overrides_scaling(const ModelSection& model) {
-  const RopeScalingOverride& llama = model.overrides.rope_scaling;
-  const YarnOverride& yarn = model.overrides.yarn;
-  return llama.factor || llama.low_freq_factor || llama.high_freq_factor || llama.original_seq_len || yarn.factor ||
-         yarn.beta_fast || yarn.beta_slow || yarn.original_seq_len || yarn.mscale || yarn.only_beyond_original ||
-         yarn.scales_cos_sin || yarn.cos_sin_factor || yarn.rounds_bounds;
+  ModelOverrideSection copy = model.overrides;  // Fields refer to members that they may change.
+  return any_is_set(fields_of(copy.rope_scaling)) || any_is_set(fields_of(copy.yarn));
 }
 
 }  // namespace

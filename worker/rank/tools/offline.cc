@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/base/status/status.h"
 #include "common/base/text/quantities.h"
+#include "common/plan/config/config_flavor.h"
 #include "common/plan/hf_config/model_match.h"
 #include "common/plan/hf_config/read.h"
 #include "common/plan/models/spec_checks.h"
@@ -300,12 +301,10 @@ absl::Status check_seed(const std::string& step) {
                    ": name the folder step-0"));
 }
 
-constexpr char kConfigFlavor[] = "config.json";
-
 // Returns the model of the folder's own config.json or params.json.
 absl::StatusOr<models::ModelSpec> model_of_folder(storage::Files& files, const std::string& folder) {
   if (MetaFolder::is_one(files, folder)) return model_of_meta(files, folder);
-  const std::string path = storage::join_path(folder, kConfigFlavor);
+  const std::string path = storage::join_path(folder, "config.json");
   TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files, path, 1 << 24));
   auto read = hf_config::read_model(nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false));
   if (!read.ok()) return annotate(read.status(), folder);
@@ -316,7 +315,7 @@ absl::StatusOr<models::ModelSpec> model_of_folder(storage::Files& files, const s
 absl::StatusOr<models::ModelSpec> model_to_import(storage::Files& files, const std::string& source,
                                                   const ModelChoice& choice, std::string& taken) {
   const std::string folder = hf_config::weights_folder(files, source);
-  if (choice.flavor == kConfigFlavor) {
+  if (choice.flavor == config::kConfigFlavor) {
     TITAN_ASSIGN_OR_RETURN(models::ModelSpec spec, model_of_folder(files, folder));
     if (choice.name.empty() || spec.name == choice.name) return spec;
     return absl::FailedPreconditionError(
